@@ -1,0 +1,101 @@
+"""The knob table. In: environment variables. Out: typed, documented settings; the only reader of the environment.
+
+A knob is read once a compile, through `current()`, and travels from there as a frozen value; `override()` changes
+knobs for a block of code in this thread, which tests and the bisection use.
+"""
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from interfuse.base.errors import OptionError
+
+
+def _default_cache() -> Path:
+    """$XDG_CACHE_HOME or ~/.cache, or a private folder in the temporary directory where neither can be had."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    if base:
+        return Path(base) / "interfuse"
+    try:
+        return Path.home() / ".cache" / "interfuse"
+    except RuntimeError:
+        return Path(tempfile.gettempdir()) / f"interfuse-{os.getuid()}"
+
+
+def _knob(env: str, doc: str, default: object = None, factory: object = None):  # type: ignore[no-untyped-def]
+    meta = {"env": env, "doc": doc}
+    if factory is not None:
+        return field(default_factory=factory, metadata=meta)  # type: ignore[call-overload]
+    return field(default=default, metadata=meta)
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """Every setting that the environment can give. Each field's metadata names its variable and says what it does."""
+
+    disable: bool = _knob("INTERFUSE_DISABLE", "kill switch: run every model through PyTorch unchanged", False)
+    fuse: bool = _knob("INTERFUSE_FUSE", "plan fused regions; 0 keeps every call on the library path", True)
+    off: str = _knob("INTERFUSE_OFF", "comma-separated region names (or their parts) that stay on the library path", "")
+    race: bool = _knob("INTERFUSE_RACE", "measure fused regions against the library and keep the faster", True)
+    race_seconds: float = _knob("INTERFUSE_RACE_SECONDS", "longest time one compile may spend racing, in seconds", 20.0)
+    cache_dir: Path = _knob("INTERFUSE_CACHE", "folder of built kernels and race results", factory=_default_cache)
+    cache: bool = _knob("INTERFUSE_USE_CACHE", "use the on-disk cache; 0 builds into a folder that is thrown away", True)
+    cxx: str = _knob("INTERFUSE_CXX", "C++ compiler for CPU kernels", "g++")
+    vector: str = _knob("INTERFUSE_VECTOR", "CPU vector extension: native, avx512, avx2 or portable", "native")
+    workers: int = _knob("INTERFUSE_WORKERS", "processes that compile kernels side by side; 0 takes one a core", 0)
+    debug: int = _knob("INTERFUSE_DEBUG", "0 quiet, 1 one line a stage, 2 what each stage changed, 3 kernels too", 0)
+
+
+def _convert(name: str, text: str, kind: type) -> object:
+    try:
+        if kind is bool:
+            lowered = text.strip().lower()
+            if lowered in ("1", "true", "yes", "on"):
+                return True
+            if lowered in ("0", "false", "no", "off", ""):
+                return False
+            raise ValueError
+        return kind(text)
+    except ValueError:
+        raise OptionError(f"{name}={text!r} is not a {kind.__name__}; unset it or give a {kind.__name__}.") from None
+
+
+_KINDS: Mapping[str, type] = {"bool": bool, "int": int, "float": float, "str": str, "Path": Path}
+
+
+def from_environment(environment: Mapping[str, str]) -> Knobs:
+    """Knobs with each field taken from `environment` where its variable is set. OptionError names a bad value."""
+    values = {}
+    for f in dataclasses.fields(Knobs):
+        text = environment.get(f.metadata["env"])
+        if text is not None:
+            values[f.name] = _convert(f.metadata["env"], text, _KINDS[str(f.type)])
+    return Knobs(**values)  # type: ignore[arg-type]
+
+
+_overrides: contextvars.ContextVar[Mapping[str, object]] = contextvars.ContextVar("interfuse_knobs", default={})
+
+
+def current() -> Knobs:
+    """The knobs in force here: the environment's, then the enclosing `override` blocks'."""
+    return dataclasses.replace(from_environment(os.environ), **_overrides.get())  # type: ignore[arg-type]
+
+
+@contextlib.contextmanager
+def override(**values: object) -> Iterator[Knobs]:
+    """Change knobs inside a `with` block of this thread. OptionError for a knob that does not exist."""
+    known = {f.name for f in dataclasses.fields(Knobs)}
+    for name in values:
+        if name not in known:
+            raise OptionError(f"there is no knob {name!r}; the knobs are {', '.join(sorted(known))}.")
+    token = _overrides.set({**_overrides.get(), **values})
+    try:
+        yield current()
+    finally:
+        _overrides.reset(token)

@@ -1,0 +1,125 @@
+"""Typed constructors of nodes. In: operators and operands. Out: nodes whose dtype and shape follow the table's rules.
+
+Element-wise operands must already have one shape: broadcasting is spelled `expand`, here by `broadcast`. GraphError says
+which rule an operand breaks.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+from interfuse.ir.dtypes import BOOL, F32, F64, I64, DType
+from interfuse.ir.check import require
+from interfuse.ir.index import Dim, product
+from interfuse.ir.node import Node, make
+from interfuse.ir.ops import ELEMENTWISE, REDUCE, SCAN, TABLE, result_type
+
+
+def constant(value: bool | int | float, dtype: DType) -> Node:
+    """The 0-d constant `value` of `dtype`."""
+    kind = bool if dtype.kind == "bool" else float if dtype.is_float else int
+    return make("const", (), dtype, (), value=kind(value))
+
+
+def iota(size: Dim, dtype: DType = I64) -> Node:
+    """0, 1, ..., size - 1, shape [size]."""
+    return make("iota", (), dtype, (size,))
+
+
+def placeholder(name: str, dtype: DType, shape: tuple[Dim, ...]) -> Node:
+    """The graph input `name`."""
+    return make("input", (), dtype, shape, name=name, hint=name)
+
+
+def apply(op: str, *inputs: Node, dtype: DType | None = None, source: str = "", hint: str = "", **attrs: Any) -> Node:
+    """An element-wise operator on operands of one shape."""
+    row = TABLE[op]
+    require(row.band == ELEMENTWISE, f"{op} is not element-wise")
+    require(row.arity == len(inputs), f"{op} takes {row.arity} operands, not {len(inputs)}")
+    require(all(i.shape == inputs[0].shape for i in inputs), f"{op} on shapes {[i.shape for i in inputs]}: broadcast first")
+    typed = inputs[1:] if op == "where" else inputs
+    require(all(i.dtype is typed[0].dtype for i in typed), f"{op} on types {[i.dtype for i in inputs]}: cast first")
+    require(op != "where" or inputs[0].dtype is BOOL, "where's condition must be bool")
+    require(not typed[0].dtype.is_narrow or op in ("cast", "where"), f"{op} on {typed[0].dtype}: widen to f32 first")
+    return make(op, inputs, dtype or result_type(row, tuple(i.dtype for i in inputs)) or inputs[0].dtype, inputs[0].shape,
+                source=source, hint=hint, **attrs)
+
+
+def cast(x: Node, dtype: DType) -> Node:
+    """x converted to `dtype`: floats round to nearest even, float to integer truncates, anything to bool tests != 0."""
+    return x if x.dtype is dtype else make("cast", (x,), dtype, x.shape, hint=x.hint)
+
+
+def rounded(x: Node, to: DType) -> Node:
+    """x (f32) rounded to the values that the narrow type `to` has, kept as f32: what eager's narrow result would be."""
+    require(x.dtype is F32 and to.is_narrow, f"round from {x.dtype} to {to}")
+    return make("round", (x,), F32, x.shape, to=to.name, hint=x.hint)
+
+
+def reshape(x: Node, shape: tuple[Dim, ...]) -> Node:
+    """x with another shape of as many elements, row-major order kept."""
+    require(product(x.shape) == product(shape), f"reshape {x.shape} to {shape}")
+    return x if x.shape == tuple(shape) else make("reshape", (x,), x.dtype, tuple(shape), hint=x.hint)
+
+
+def permute(x: Node, order: tuple[int, ...]) -> Node:
+    """x with dimension k of the result being dimension order[k] of x."""
+    require(sorted(order) == list(range(len(x.shape))), f"permute {x.shape} by {order}")
+    if tuple(order) == tuple(range(len(order))):
+        return x
+    return make("permute", (x,), x.dtype, tuple(x.shape[p] for p in order), order=tuple(order), hint=x.hint)
+
+
+def expand(x: Node, shape: tuple[Dim, ...]) -> Node:
+    """x with dimensions of size 1 repeated to `shape`, of the same rank."""
+    require(len(shape) == len(x.shape) and all(a in (b, 1) for a, b in zip(x.shape, shape, strict=True)), f"expand {x.shape} to {shape}")
+    return x if x.shape == tuple(shape) else make("expand", (x,), x.dtype, tuple(shape), hint=x.hint)
+
+
+def take_slice(x: Node, starts: tuple[Dim, ...], shape: tuple[Dim, ...], steps: tuple[int, ...] | None = None) -> Node:
+    """x[starts[k] : : steps[k]] with shape[k] elements along each dimension; steps are positive."""
+    steps = steps or (1,) * len(shape)
+    require(len(starts) == len(shape) == len(x.shape) == len(steps) and min(steps, default=1) > 0, f"slice {x.shape} at {starts}")
+    if x.shape == tuple(shape) and all(s == 0 for s in starts) and all(s == 1 for s in steps):
+        return x
+    return make("slice", (x,), x.dtype, tuple(shape), starts=tuple(starts), steps=tuple(steps), hint=x.hint)
+
+
+def broadcast(x: Node, shape: tuple[Dim, ...]) -> Node:
+    """x broadcast to `shape` by PyTorch's rule: leading dimensions added, then sizes of 1 repeated."""
+    return expand(reshape(x, (1,) * (len(shape) - len(x.shape)) + x.shape), shape)
+
+
+def reduce(op: str, x: Node, axes: tuple[int, ...], keepdims: bool = False, hint: str = "", **attrs: Any) -> Node:
+    """A reduction over `axes` (non-negative, sorted); `variance` takes correction=, argmax and argmin one axis.
+
+    keepdims puts the reduced sizes back as 1 by a reshape. Reductions over no elements give the operator's identity
+    (max and min of nothing are the caller's error, as in PyTorch).
+    """
+    row = TABLE[op]
+    require(row.band == REDUCE, f"{op} is not a reduction")
+    require(all(0 <= a < len(x.shape) for a in axes), f"{op} over {axes} of {x.shape}")
+    require(not x.dtype.is_narrow, f"{op} on {x.dtype}: widen to f32 first")
+    shape = tuple(d for k, d in enumerate(x.shape) if k not in axes)
+    dtype = I64 if op in ("argmax", "argmin") else BOOL if row.result == "bool" else x.dtype
+    out = make(op, (x,), dtype, shape, axes=tuple(sorted(axes)), hint=hint or op, **attrs)
+    return reshape(out, tuple(1 if k in axes else d for k, d in enumerate(x.shape))) if keepdims else out
+
+
+def scan(op: str, x: Node, axis: int, reverse: bool = False) -> Node:
+    """A cumulative operator along one axis, of x's shape."""
+    require(TABLE[op].band == SCAN and 0 <= axis < len(x.shape), f"{op} along {axis} of {x.shape}")
+    return make(op, (x,), x.dtype, x.shape, axis=axis, reverse=reverse)
+
+
+def linear(x: Node, weight: Node, bias: Node | None = None, hint: str = "linear") -> Node:
+    """x[M, K] by weight[N, K] transposed, plus bias[N] where given: [M, N]; sums in f32 or wider, rounded once."""
+    require(len(x.shape) == len(weight.shape) == 2 and x.shape[1] == weight.shape[1], f"linear {x.shape} by {weight.shape}")
+    require(bias is None or bias.shape == (weight.shape[0],), "linear: bias must be [N]")
+    inputs = (x, weight) if bias is None else (x, weight, bias)
+    require(all(i.dtype is x.dtype for i in inputs) and x.dtype.is_float, "linear on one floating type")
+    return make("linear", inputs, x.dtype, (x.shape[0], weight.shape[0]), hint=hint)
+
+
+def is_wide_float(dtype: DType) -> bool:
+    """True for the types in which float arithmetic is done."""
+    return dtype in (F32, F64)

@@ -1,0 +1,379 @@
+"""Index expressions. In: integers and symbols with intervals. Out: small interned integer expressions, kept simplified.
+
+The grammar: an integer constant; a symbol; a sum; a product with at least one constant or symbol; floordiv and mod by a
+positive divisor (Python's meaning, rounding down); min and max. Arithmetic is exact (no overflow): the emitters choose
+64-bit arithmetic where an interval passes 2^31. SymPy never comes in here.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Union
+
+INF = 1 << 62
+
+
+@dataclass(frozen=True, eq=False)
+class Expr:
+    """One interned expression: `op` is const, sym, add, mul, floordiv, mod, min or max; equal means the same object.
+
+    `args` are the operands (Expr), `value` the constant, `name` the symbol; `lo` and `hi` bound its value, inclusive.
+    """
+
+    op: str
+    args: tuple[Expr, ...] = ()
+    value: int = 0
+    name: str = ""
+    lo: int = -INF
+    hi: int = INF
+
+    def __add__(self, other: Dim) -> Expr:
+        return add(self, other)
+
+    __radd__ = __add__
+
+    def __mul__(self, other: Dim) -> Expr:
+        return mul(self, other)
+
+    __rmul__ = __mul__
+
+    def __sub__(self, other: Dim) -> Expr:
+        return add(self, mul(other, -1))
+
+    def __floordiv__(self, other: Dim) -> Expr:
+        return floordiv(self, other)
+
+    def __mod__(self, other: Dim) -> Expr:
+        return mod(self, other)
+
+    def __repr__(self) -> str:
+        return text(self)
+
+
+Dim = Union[int, Expr]
+"""A size: an integer, or an expression over size symbols."""
+
+_table: dict[tuple, Expr] = {}
+
+
+def _intern(op: str, args: tuple[Expr, ...] = (), value: int = 0, name: str = "", lo: int = -INF, hi: int = INF) -> Expr:
+    key = (op, tuple(id(a) for a in args), value, name, lo, hi)
+    found = _table.get(key)
+    if found is None:
+        # setdefault keeps one winner when two threads meet here; the table holds args alive, so ids stay unique.
+        found = _table.setdefault(key, Expr(op, args, value, name, max(lo, -INF), min(hi, INF)))
+    return found
+
+
+def const(value: int) -> Expr:
+    """The constant `value`."""
+    return _intern("const", value=int(value), lo=int(value), hi=int(value))
+
+
+def sym(name: str, lo: int = 0, hi: int = INF) -> Expr:
+    """The symbol `name`, known to lie in [lo, hi]."""
+    return _intern("sym", name=name, lo=lo, hi=hi)
+
+
+def wrap(value: Dim) -> Expr:
+    """`value` as an expression."""
+    return value if isinstance(value, Expr) else const(value)
+
+
+def unwrap(value: Dim) -> Dim:
+    """A plain int where `value` is a constant."""
+    return value.value if isinstance(value, Expr) and value.op == "const" else value
+
+
+def _terms(e: Expr) -> dict[Expr, int]:
+    """e as {factor: coefficient}; the constant sits under the factor 1."""
+    if e.op == "add":
+        out: dict[Expr, int] = {}
+        for a in e.args:
+            for factor, coefficient in _terms(a).items():
+                out[factor] = out.get(factor, 0) + coefficient
+        return out
+    if e.op == "const":
+        return {const(1): e.value} if e.value else {}
+    if e.op == "mul" and e.args[-1].op == "const":
+        rest = e.args[:-1]
+        return {rest[0] if len(rest) == 1 else _intern("mul", rest, **_mul_bounds(rest)): e.args[-1].value}
+    return {e: 1}
+
+
+def _order(e: Expr) -> tuple:
+    return (e.op == "const", e.op, e.name, e.value, text(e))
+
+
+def _from_terms(terms: Mapping[Expr, int]) -> Expr:
+    parts = []
+    constant = 0
+    for factor, coefficient in terms.items():
+        if factor.op == "const":
+            constant += factor.value * coefficient
+        elif coefficient:
+            parts.append(factor if coefficient == 1 else _scaled(factor, coefficient))
+    parts.sort(key=_order)
+    if constant or not parts:
+        parts.append(const(constant))
+    if len(parts) == 1:
+        return parts[0]
+    return _intern("add", tuple(parts), lo=_clamp(sum(p.lo for p in parts)), hi=_clamp(sum(p.hi for p in parts)))
+
+
+def _clamp(v: int) -> int:
+    return max(-INF, min(INF, v))
+
+
+def _mul_bounds(args: tuple[Expr, ...]) -> dict[str, int]:
+    lo, hi = 1, 1
+    for a in args:
+        ends = [x * y for x in (lo, hi) for y in (a.lo, a.hi)]
+        lo, hi = _clamp(min(ends)), _clamp(max(ends))
+    return {"lo": lo, "hi": hi}
+
+
+def _scaled(factor: Expr, coefficient: int) -> Expr:
+    args = (*(factor.args if factor.op == "mul" else (factor,)), const(coefficient))
+    return _intern("mul", args, **_mul_bounds(args))
+
+
+def _remerge(terms: dict[Expr, int]) -> dict[Expr, int]:
+    """(a // n) * n * k + (a % n) * k = a * k, applied until nothing changes."""
+    for factor, k in list(terms.items()):
+        if factor.op != "mod" or factor not in terms or terms[factor] == 0:
+            continue
+        whole, n = factor.args
+        quotient = floordiv(whole, n)
+        if n.op != "const" or quotient.op == "const":
+            continue
+        q_terms = _terms(quotient)
+        if len(q_terms) == 1 and terms.get(quotient) == k * n.value:
+            terms = {f: c for f, c in terms.items() if f not in (factor, quotient)}
+            for f, c in _terms(whole).items():
+                terms[f] = terms.get(f, 0) + c * k
+            return _remerge(terms)
+    return terms
+
+
+def add(a: Dim, b: Dim) -> Expr:
+    """a + b with like terms joined."""
+    terms = dict(_terms(wrap(a)))
+    for factor, coefficient in _terms(wrap(b)).items():
+        terms[factor] = terms.get(factor, 0) + coefficient
+    return _from_terms(_remerge({f: c for f, c in terms.items() if c}))
+
+
+def mul(a: Dim, b: Dim) -> Expr:
+    """a * b, distributed over sums."""
+    a, b = wrap(a), wrap(b)
+    if a.op == "const":
+        a, b = b, a
+    if b.op == "const":
+        if a.op == "const":
+            return const(a.value * b.value)
+        if b.value == 0:
+            return const(0)
+        return _from_terms({f: c * b.value for f, c in _terms(a).items()})
+    if a.op == "add" or b.op == "add":
+        out = const(0)
+        for fa, ca in _terms(a).items():
+            for fb, cb in _terms(b).items():
+                out = add(out, mul(mul(fa, fb), ca * cb))
+        return out
+    flat = tuple(sorted((*(a.args if a.op == "mul" else (a,)), *(b.args if b.op == "mul" else (b,))), key=_order))
+    return _intern("mul", flat, **_mul_bounds(flat))
+
+
+def _split(e: Expr, n: int) -> tuple[Expr, Expr]:
+    """e = n * q + r, moving every term whose coefficient n divides into q."""
+    q: dict[Expr, int] = {}
+    r: dict[Expr, int] = {}
+    for factor, c in _terms(e).items():
+        if c % n == 0:
+            q[factor] = c // n
+        elif factor.op == "const":
+            q[factor], r[factor] = (c // n), c % n
+        else:
+            r[factor] = c
+    return _from_terms(q), _from_terms(r)
+
+
+def floordiv(a: Dim, b: Dim) -> Expr:
+    """a // b, rounding down; b > 0."""
+    a, b = wrap(a), wrap(b)
+    if b.op != "const":
+        return const(1) if a is b else _intern("floordiv", (a, b), lo=min(a.lo, 0), hi=max(a.hi, 0))
+    n = b.value
+    if n <= 0:
+        raise ValueError(f"floordiv by {n}: the divisor must be positive")
+    if n == 1:
+        return a
+    q, r = _split(a, n)
+    if r.lo >= 0 and r.hi < n:
+        return q
+    if q is not const(0):
+        return add(q, floordiv(r, b))
+    g = math.gcd(n, *_terms(a).values())
+    if g > 1:
+        return floordiv(_from_terms({f: c // g for f, c in _terms(a).items()}), n // g)
+    if a.op == "floordiv" and a.args[1].op == "const":
+        return floordiv(a.args[0], a.args[1].value * n)
+    if a.op == "mod" and a.args[1].op == "const" and a.args[1].value % n == 0:
+        return mod(floordiv(a.args[0], b), a.args[1].value // n)
+    return _intern("floordiv", (a, b), lo=a.lo // n if a.lo > -INF else -INF, hi=a.hi // n if a.hi < INF else INF)
+
+
+def mod(a: Dim, b: Dim) -> Expr:
+    """a % b, with the sign of b; b > 0."""
+    a, b = wrap(a), wrap(b)
+    if b.op != "const":
+        return const(0) if a is b else _intern("mod", (a, b), lo=0, hi=max(b.hi - 1, 0))
+    n = b.value
+    if n <= 0:
+        raise ValueError(f"mod by {n}: the divisor must be positive")
+    if n == 1:
+        return const(0)
+    q, r = _split(a, n)
+    if r.lo >= 0 and r.hi < n:
+        return r
+    if r is not a:
+        return mod(r, b)
+    g = math.gcd(n, *_terms(a).values())
+    if g > 1:
+        return mul(mod(_from_terms({f: c // g for f, c in _terms(a).items()}), n // g), g)
+    if a.op == "mod" and a.args[1].op == "const" and a.args[1].value % n == 0:
+        return mod(a.args[0], b)
+    return _intern("mod", (a, b), lo=0, hi=n - 1)
+
+
+def minimum(a: Dim, b: Dim) -> Expr:
+    """The smaller of a and b."""
+    a, b = wrap(a), wrap(b)
+    if a.hi <= b.lo or a is b:
+        return a
+    if b.hi <= a.lo:
+        return b
+    args = tuple(sorted((a, b), key=_order))
+    return _intern("min", args, lo=min(a.lo, b.lo), hi=min(a.hi, b.hi))
+
+
+def maximum(a: Dim, b: Dim) -> Expr:
+    """The larger of a and b."""
+    a, b = wrap(a), wrap(b)
+    if a.lo >= b.hi or a is b:
+        return a
+    if b.lo >= a.hi:
+        return b
+    args = tuple(sorted((a, b), key=_order))
+    return _intern("max", args, lo=max(a.lo, b.lo), hi=max(a.hi, b.hi))
+
+
+_FOLD: dict[str, Callable[[Dim, Dim], Expr]] = {
+    "add": add, "mul": mul, "floordiv": floordiv, "mod": mod, "min": minimum, "max": maximum}
+
+
+def substitute(e: Dim, replace: Mapping[Expr, Dim]) -> Expr:
+    """e with symbols replaced, simplified again."""
+    e = wrap(e)
+    if e in replace:
+        return wrap(replace[e])
+    if not e.args:
+        return e
+    parts = [substitute(a, replace) for a in e.args]
+    out = parts[0]
+    for p in parts[1:]:
+        out = _FOLD[e.op](out, p)
+    return out
+
+
+def evaluate(e: Dim, values: Mapping[str, int]) -> int:
+    """The integer that e has when each symbol has the value given by its name."""
+    e = wrap(e)
+    if e.op == "const":
+        return e.value
+    if e.op == "sym":
+        return values[e.name]
+    parts = [evaluate(a, values) for a in e.args]
+    if e.op == "add":
+        return sum(parts)
+    if e.op == "mul":
+        return math.prod(parts)
+    a, b = parts
+    return {"floordiv": lambda: a // b, "mod": lambda: a % b, "min": lambda: min(a, b), "max": lambda: max(a, b)}[e.op]()
+
+
+def symbols(e: Dim) -> frozenset[Expr]:
+    """The symbols in e."""
+    e = wrap(e)
+    return frozenset((e,)) if e.op == "sym" else frozenset().union(*(symbols(a) for a in e.args)) if e.args else frozenset()
+
+
+def coefficient(e: Dim, symbol: Expr) -> int | None:
+    """k where e = k * symbol + (terms without symbol); None where symbol stands inside a product, floordiv, mod, ..."""
+    k = 0
+    for factor, c in _terms(wrap(e)).items():
+        if factor is symbol:
+            k = c
+        elif symbol in symbols(factor):
+            return None
+    return k
+
+
+def product(dims: tuple[Dim, ...]) -> Dim:
+    """The product of sizes; 1 for none."""
+    out: Dim = 1
+    for d in dims:
+        out = out * d
+    return unwrap(out)
+
+
+def linear(index: tuple[Dim, ...], strides: tuple[Dim, ...], offset: Dim = 0) -> Expr:
+    """sum(index * stride) + offset."""
+    out = wrap(offset)
+    for i, s in zip(index, strides, strict=True):
+        out = add(out, mul(i, s))
+    return out
+
+
+def contiguous_strides(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """Row-major strides of a shape, in elements (a size of 0 counts as 1, as in PyTorch)."""
+    out: list[Dim] = []
+    step: Dim = 1
+    for d in reversed(shape):
+        out.append(step)
+        step = unwrap(step * (max(d, 1) if isinstance(d, int) else d))
+    return tuple(reversed(out))
+
+
+def delinearize(flat: Dim, shape: tuple[Dim, ...]) -> tuple[Expr, ...]:
+    """The index tuple of the row-major position `flat` in `shape`."""
+    out: list[Expr] = []
+    rest = wrap(flat)
+    for k, d in enumerate(reversed(shape)):
+        if unwrap(d) == 1:
+            out.append(const(0))
+        elif k == len(shape) - 1:
+            out.append(rest)
+        else:
+            out.append(mod(rest, d))
+            rest = floordiv(rest, d)
+    return tuple(reversed(out))
+
+
+def text(e: Dim, spell: Callable[[str], str] = lambda name: name, div: str = "//", parent: int = 0) -> str:
+    """e in infix form; `spell` renames symbols, `div` is the backend's floor division of non-negative integers."""
+    e = wrap(e)
+    if e.op == "const":
+        return str(e.value) if e.value >= 0 or parent == 0 else f"({e.value})"
+    if e.op == "sym":
+        return spell(e.name)
+    if e.op in ("min", "max"):
+        return f"{e.op}({', '.join(text(a, spell, div) for a in e.args)})"
+    level = {"add": 1, "mul": 2, "floordiv": 3, "mod": 3}[e.op]
+    joint = {"add": " + ", "mul": " * ", "floordiv": f" {div} ", "mod": " % "}[e.op]
+    # The right operand of a division or mod needs brackets at its own level; the left one below it.
+    parts = [text(a, spell, div, level + (i > 0 and level == 3) - (i == 0 and level == 3)) for i, a in enumerate(e.args)]
+    body = joint.join(parts)
+    return f"({body})" if level < parent or (level == 3 and parent == 2) else body

@@ -1,0 +1,81 @@
+"""Nodes of the tensor IR. In: operator names, inputs, attributes. Out: immutable interned values.
+
+A node is a value: what it computes from what, with its element type and shape, and never where or how it is stored.
+Two nodes with the same operator, inputs, dtype, shape, attributes and order token are the same object. The model's
+source line and a readable hint travel along but are not part of identity, so equal work on two lines is one node.
+"""
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+from interfuse.ir.dtypes import DType
+from interfuse.ir.index import Dim, product
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One value: `op` names a row of the operator table; `attrs` are sorted (name, plain value) pairs.
+
+    `token` orders nodes that must not be merged (library, random, mutating, collective); None elsewhere.
+    `source` is "file.py:line" of the model, `hint` a short name for printed code.
+    """
+
+    op: str
+    inputs: tuple[Node, ...]
+    dtype: DType
+    shape: tuple[Dim, ...]
+    attrs: tuple[tuple[str, Any], ...] = ()
+    token: int | None = None
+    source: str = field(default="", compare=False)
+    hint: str = field(default="", compare=False)
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """The attribute `name`, or `default`."""
+        return dict(self.attrs).get(name, default)
+
+    @property
+    def size(self) -> Dim:
+        """How many elements the value has."""
+        return product(self.shape)
+
+    def __repr__(self) -> str:
+        dims = "x".join(str(d) for d in self.shape)
+        return f"{self.op}:{self.dtype}[{dims}]"
+
+
+_interned: weakref.WeakValueDictionary[tuple, Node] = weakref.WeakValueDictionary()
+
+
+def make(op: str, inputs: tuple[Node, ...], dtype: DType, shape: tuple[Dim, ...], token: int | None = None,
+         source: str = "", hint: str = "", **attrs: Any) -> Node:
+    """The node with these parts, created if there is none yet. Types are not checked here: see `ops.build`."""
+    pairs = tuple(sorted(attrs.items()))
+    # repr, not equality, keys the attributes: 1, 1.0 and True, or 0.0 and -0.0, are different constants.
+    key = (op, tuple(id(i) for i in inputs), dtype.name, tuple(shape), repr(pairs), token)
+    found = _interned.get(key)
+    if found is None:
+        found = Node(op, tuple(inputs), dtype, tuple(shape), pairs, token, source, hint)
+        found = _interned.setdefault(key, found)
+    return found
+
+
+def topological(roots: tuple[Node, ...] | list[Node]) -> list[Node]:
+    """Every node that the roots need, inputs before users, in a stable order; iterative, so depth is no limit."""
+    done: set[Node] = set()
+    out: list[Node] = []
+    for root in roots:
+        stack: list[tuple[Node, int]] = [(root, 0)]
+        while stack:
+            node, k = stack.pop()
+            if node in done:
+                continue
+            if k < len(node.inputs):
+                stack.append((node, k + 1))
+                if node.inputs[k] not in done:
+                    stack.append((node.inputs[k], 0))
+            else:
+                done.add(node)
+                out.append(node)
+    return out

@@ -1,0 +1,158 @@
+"""The operator table. In: nothing. Out: one row an operator, banded by stage, with everything that a stage needs to know.
+
+A row gives: band, number of inputs, type rule, algebraic facts, cost class (flops an element), numpy meaning, and the
+Triton and C++ text with {0}, {1}, ... for operands, or the reason why there is none. Overflow of integers wraps; floats
+follow IEEE 754: NaN propagates through every operator but `where` and the logical ones, also through minimum and maximum.
+Narrow floats never reach arithmetic: capture widens them to f32 and puts `round` after each operator.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from interfuse.ir import numpy_meaning as m
+from interfuse.ir.dtypes import BOOL, DType
+
+ELEMENTWISE, SOURCE, MOVEMENT, REDUCE, SCAN, CONTRACTION, LIBRARY = (
+    "elementwise", "source", "movement", "reduce", "scan", "contraction", "library")
+
+BY_LIBRARY = "none: runs through the library"
+LATER_SCAN = "none: no scan family yet, runs through the library"
+AS_INDEX = "none: becomes index arithmetic of its consumer"
+BY_STATEMENT = "none: written as a statement of its own by the emitter"
+
+
+@dataclass(frozen=True)
+class Op:
+    """One row of the table. `facts` are words: commutative, associative, discrete (a step in its inputs), exact."""
+
+    name: str
+    band: str
+    arity: int | None
+    result: str
+    meaning: Callable[..., Any]
+    cost: int
+    triton: str
+    cpp: str
+    facts: frozenset[str] = frozenset()
+
+
+def result_type(op: Op, inputs: tuple[DType, ...]) -> DType | None:
+    """The row's type rule on input types: "first" or "second" input's, "bool", or None where the node states its own."""
+    return {"first": lambda: inputs[0], "second": lambda: inputs[1], "bool": lambda: BOOL, "stated": lambda: None}[op.result]()
+
+
+def _row(name: str, band: str, arity: int | None, result: str, meaning: Callable[..., Any], cost: int, triton: str,
+         cpp: str, *facts: str) -> Op:
+    return Op(name, band, arity, result, meaning, cost, triton, cpp, frozenset(facts))
+
+
+def _call(name: str, arity: int, meaning: Callable[..., Any], cost: int, triton: str = "", cpp: str = "", *facts: str,
+          result: str = "first") -> Op:
+    """An element-wise operator that both backends write as a call of a helper, by default one of its own name."""
+    operands = ", ".join(f"{{{i}}}" for i in range(arity))
+    return _row(name, ELEMENTWISE, arity, result, meaning, cost, triton or f"{name}({operands})", cpp or f"{name}({operands})", *facts)
+
+
+def _infix(name: str, sign: str, meaning: Callable[..., Any], *facts: str, result: str = "first", triton: str = "", cpp: str = "") -> Op:
+    plain = f"{{0}} {sign} {{1}}"
+    return _row(name, ELEMENTWISE, 2, result, meaning, 1, triton or plain, cpp or plain, *facts)
+
+
+_UNARY = (
+    _call("neg", 1, m.neg, 1, "-{0}", "-{0}", "exact"),
+    _call("abs", 1, m.absolute, 1, "tl.abs({0})", "abs_({0})", "exact"),
+    _call("sign", 1, m.sign, 1, "", "", "discrete"),
+    _call("sqrt", 1, m.sqrt, 4, "tl.sqrt_rn({0})", "sqrt_({0})"),
+    _call("rsqrt", 1, m.rsqrt, 4, "tl.rsqrt({0})", "rsqrt_({0})"),
+    _call("exp", 1, m.exp, 8, "tl.exp({0})", "exp_({0})"),
+    _call("exp2", 1, m.exp2, 6, "tl.exp2({0})", "exp2_({0})"),
+    _call("expm1", 1, m.expm1, 12, "", "expm1_({0})"),
+    _call("log", 1, m.log, 10, "tl.log({0})", "log_({0})"),
+    _call("log2", 1, m.log2, 10, "tl.log2({0})", "log2_({0})"),
+    _call("log10", 1, m.log10, 10, "", "log10_({0})"),
+    _call("log1p", 1, m.log1p, 12, "", "log1p_({0})"),
+    _call("sin", 1, m.sin, 12, "tl.sin({0})", "sin_({0})"),
+    _call("cos", 1, m.cos, 12, "tl.cos({0})", "cos_({0})"),
+    _call("tan", 1, m.tan, 16, "", "tan_({0})"),
+    _call("asin", 1, m.asin, 16, "", "asin_({0})"),
+    _call("acos", 1, m.acos, 16, "", "acos_({0})"),
+    _call("atan", 1, m.atan, 16, "", "atan_({0})"),
+    _call("sinh", 1, m.sinh, 16, "", "sinh_({0})"),
+    _call("cosh", 1, m.cosh, 16, "", "cosh_({0})"),
+    _call("tanh", 1, m.tanh, 12, "", "tanh_({0})"),
+    _call("sigmoid", 1, m.sigmoid, 10, "tl.sigmoid({0})", "sigmoid_({0})"),
+    _call("erf", 1, m.erf, 14, "tl.erf({0})", "erf_({0})"),
+    _call("floor", 1, m.floor, 1, "tl.floor({0})", "floor_({0})", "discrete"),
+    _call("ceil", 1, m.ceil, 1, "tl.ceil({0})", "ceil_({0})", "discrete"),
+    _call("trunc", 1, m.trunc, 1, "", "trunc_({0})", "discrete"),
+    _call("rint", 1, m.rint, 1, "", "rint_({0})", "discrete"),
+    _call("isnan", 1, m.isnan, 1, "{0} != {0}", "isnan_({0})", "discrete", result="bool"),
+    _call("isinf", 1, m.isinf, 1, "tl.abs({0}) == float('inf')", "isinf_({0})", "discrete", result="bool"),
+    _call("not", 1, m.invert, 1, "~{0}", "not_({0})", "exact"),
+)
+
+_BINARY = (
+    _infix("add", "+", m.add, "commutative", "associative"),
+    _infix("sub", "-", m.sub),
+    _infix("mul", "*", m.mul, "commutative", "associative"),
+    _call("div", 2, m.div, 4, "tl.div_rn({0}, {1})", "{0} / {1}"),
+    _call("floordiv", 2, m.floordiv, 8, "", "floordiv_({0}, {1})", "discrete"),
+    _call("remainder", 2, m.remainder, 8, "", "remainder_({0}, {1})", "discrete"),
+    _call("fmod", 2, m.fmod, 8, "", "fmod_({0}, {1})", "discrete"),
+    _call("pow", 2, m.power, 24, "", "pow_({0}, {1})"),
+    _call("atan2", 2, m.atan2, 20, "", "atan2_({0}, {1})"),
+    _call("maximum", 2, m.maximum, 1, "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)", "max_({0}, {1})", "commutative", "associative", "exact"),
+    _call("minimum", 2, m.minimum, 1, "tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)", "min_({0}, {1})", "commutative", "associative", "exact"),
+    _infix("and", "&", m.bit_and, "commutative", "associative", "exact"),
+    _infix("or", "|", m.bit_or, "commutative", "associative", "exact"),
+    _infix("xor", "^", m.bit_xor, "commutative", "associative", "exact"),
+    _infix("shl", "<<", m.shift_left, "exact"),
+    _infix("shr", ">>", m.shift_right, "exact"),
+    *(_infix(name, sign, meaning, "discrete", result="bool", cpp=f"{name}_({{0}}, {{1}})") for name, sign, meaning in (
+        ("lt", "<", m.lt), ("le", "<=", m.le), ("gt", ">", m.gt), ("ge", ">=", m.ge), ("eq", "==", m.eq), ("ne", "!=", m.ne))),
+)
+
+_OTHER = (
+    _row("where", ELEMENTWISE, 3, "second", m.where, 1, "tl.where({0}, {1}, {2})", "where_({0}, {1}, {2})", "exact"),
+    _row("cast", ELEMENTWISE, 1, "stated", m.cast, 1, BY_STATEMENT, BY_STATEMENT),
+    _row("round", ELEMENTWISE, 1, "first", m.round_to, 1, BY_STATEMENT, BY_STATEMENT),
+    _row("input", SOURCE, 0, "stated", m.unreachable, 0, BY_STATEMENT, BY_STATEMENT),
+    _row("const", SOURCE, 0, "stated", m.const, 0, BY_STATEMENT, BY_STATEMENT, "exact"),
+    _row("iota", SOURCE, 0, "stated", m.iota, 1, BY_STATEMENT, BY_STATEMENT, "exact"),
+    _row("reshape", MOVEMENT, 1, "first", m.reshape, 0, AS_INDEX, AS_INDEX, "exact"),
+    _row("permute", MOVEMENT, 1, "first", m.permute, 0, AS_INDEX, AS_INDEX, "exact"),
+    _row("expand", MOVEMENT, 1, "first", m.expand, 0, AS_INDEX, AS_INDEX, "exact"),
+    _row("slice", MOVEMENT, 1, "first", m.take_slice, 0, AS_INDEX, AS_INDEX, "exact"),
+    *(_row(name, REDUCE, 1, result, meaning, cost, BY_STATEMENT, BY_STATEMENT, *facts) for name, result, meaning, cost, facts in (
+        ("sum", "first", m.reduce_sum, 1, ()), ("prod", "first", m.reduce_prod, 1, ()),
+        ("max", "first", m.reduce_max, 1, ("exact",)), ("min", "first", m.reduce_min, 1, ("exact",)),
+        ("any", "bool", m.reduce_any, 1, ("exact",)), ("all", "bool", m.reduce_all, 1, ("exact",)),
+        ("mean", "first", m.reduce_mean, 1, ()), ("variance", "first", m.reduce_variance, 4, ()))),
+    *(_row(name, REDUCE, 1, "stated", meaning, 2, "none: no arg-reduction family yet, runs through the library",
+           "none: no arg-reduction family yet, runs through the library", "discrete") for name, meaning in (
+        ("argmax", m.argmax), ("argmin", m.argmin))),
+    *(_row(name, SCAN, 1, "first", meaning, 2, LATER_SCAN, LATER_SCAN) for name, meaning in (
+        ("cumsum", m.cumsum), ("cumprod", m.cumprod), ("cummax", m.cummax), ("cummin", m.cummin))),
+    _row("linear", CONTRACTION, None, "first", m.linear, 0, BY_LIBRARY, BY_LIBRARY),
+    _row("matmul", CONTRACTION, 2, "first", m.matmul, 0, BY_LIBRARY, BY_LIBRARY),
+    _row("library", LIBRARY, None, "stated", m.unreachable, 0, BY_LIBRARY, BY_LIBRARY),
+    _row("item", LIBRARY, 1, "stated", m.unreachable, 0, BY_LIBRARY, BY_LIBRARY),
+)
+
+TABLE: dict[str, Op] = {op.name: op for op in (*_UNARY, *_BINARY, *_OTHER)}
+"""Every operator by name."""
+
+
+def named(band: str) -> frozenset[str]:
+    """The names of the operators in a band."""
+    return frozenset(op.name for op in TABLE.values() if op.band == band)
+
+
+def with_fact(fact: str) -> frozenset[str]:
+    """The names of the operators that have a fact."""
+    return frozenset(op.name for op in TABLE.values() if fact in op.facts)
+
+
+MOVES, REDUCES, POINTWISE, DISCRETE = named(MOVEMENT), named(REDUCE), named(ELEMENTWISE), with_fact("discrete")

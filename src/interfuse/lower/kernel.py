@@ -1,0 +1,145 @@
+"""Kernel IR: one ordered loop tree. In: what a schedule family decided. Out: a frozen value that emitters print as code.
+
+Axes carry a role; every value says over which axes it varies; a reduction names its axis and scope. Emitters are
+mechanical: they choose nothing.
+
+How a tree reads. A kernel is a list of statements inside its grid axes. A `Loop` over a tile or serial axis is one phase:
+its statements run for every index of the axis. A value made in a phase may be used in a later phase of the same axis
+only where the axis is a TILE (the whole row is held at once); on a SERIAL axis the lowering has put it into a scratch
+parameter and loads it again. A `Reduce` stands in the phase that makes its argument; its result exists after the phase.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Union
+
+from interfuse.ir.dtypes import DType
+from interfuse.ir.index import Dim, Expr, sym
+
+
+class Role(Enum):
+    """How an axis is walked."""
+
+    GRID = "grid"      # block 1: one index a program; block > 1: that many indices a program, at once
+    TILE = "tile"      # the whole axis at once, in `block` lanes (a power of two >= extent); lanes past it are masked
+    SERIAL = "serial"  # a loop in steps of `block` lanes, the last step masked
+
+
+class Scope(Enum):
+    """Where the parts of a reduction meet."""
+
+    LANE = "lane"      # across the lanes of a tile
+    CARRY = "carry"    # carried through a serial loop, then across its lanes
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis: `extent` indices from 0, walked by `role` in pieces of `block`."""
+
+    name: str
+    extent: Dim
+    role: Role
+    block: int = 1
+
+    @property
+    def symbol(self) -> Expr:
+        """The index along this axis, as an expression."""
+        return sym(self.name, 0, (self.extent if isinstance(self.extent, int) else self.extent.hi) - 1)
+
+
+@dataclass(frozen=True)
+class Param:
+    """A buffer of the kernel: `mode` in, out or scratch (one a program; shape = what one program needs)."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Dim, ...]
+    strides: tuple[Dim, ...]
+    mode: str = "in"
+
+
+@dataclass(frozen=True)
+class Value:
+    """A named value of one type that varies over `axes` (names), and over nothing else."""
+
+    name: str
+    dtype: DType
+    axes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Load:
+    """out = param[index]; index counts elements from the buffer's first one (the layout's offset is in it)."""
+
+    out: Value
+    param: str
+    index: Expr
+
+
+@dataclass(frozen=True)
+class Let:
+    """out = op(args): a row of the operator table with `attrs`; op "const" has attrs value, op "index" attrs expr."""
+
+    out: Value
+    op: str
+    args: tuple[Value, ...] = ()
+    attrs: tuple[tuple[str, Any], ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """out = op of arg along `axis` (sum, prod, max, min, any, all), in arg's type."""
+
+    out: Value
+    op: str
+    arg: Value
+    axis: str
+    scope: Scope
+
+
+@dataclass(frozen=True)
+class Store:
+    """param[index] = arg, converted to the parameter's type."""
+
+    param: str
+    index: Expr
+    arg: Value
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Run `body` for every index of the TILE or SERIAL axis named."""
+
+    axis: str
+    body: tuple[Stmt, ...]
+
+
+Stmt = Union[Load, Let, Reduce, Store, Loop]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel: parameters in call order, axes with GRID ones outermost first, statements, and what to say about it.
+
+    `doc` lines go to the top of the printed file; `symbols` are the size symbols that the launch passes as integers;
+    `family` names the schedule family, `reduction_order` the key under which its bits repeat.
+    """
+
+    name: str
+    params: tuple[Param, ...]
+    axes: tuple[Axis, ...]
+    body: tuple[Stmt, ...]
+    doc: tuple[str, ...] = ()
+    symbols: tuple[str, ...] = ()
+    family: str = "map"
+    reduction_order: str = ""
+
+    def axis(self, name: str) -> Axis:
+        """The axis of that name."""
+        return next(a for a in self.axes if a.name == name)
+
+    def param(self, name: str) -> Param:
+        """The parameter of that name."""
+        return next(p for p in self.params if p.name == name)
