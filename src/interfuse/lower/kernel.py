@@ -124,7 +124,7 @@ class Kernel:
     """One kernel: parameters in call order, axes with GRID ones outermost first, statements, and what to say about it.
 
     `doc` lines go to the top of the printed file; `symbols` are the size symbols that the launch passes as integers;
-    `family` names the schedule family, `reduction_order` the key under which its bits repeat.
+    `family` names the schedule family, `warps` the GPU warps a program, `reduction_order` the key under which its bits repeat.
     """
 
     name: str
@@ -134,6 +134,7 @@ class Kernel:
     doc: tuple[str, ...] = ()
     symbols: tuple[str, ...] = ()
     family: str = "map"
+    warps: int = 4
     reduction_order: str = ""
 
     def axis(self, name: str) -> Axis:

@@ -1,0 +1,97 @@
+"""The plan. In: what the planner decided. Out: a frozen value: regions in order, each with ranked candidates.
+
+A region covers whole captured calls, so its library path is always exactly what eager would run. A candidate is a list
+of steps that compute the region's outputs from its inputs; candidate 0 of the finished plan is not special: `chosen` is.
+Region inputs and outputs are nodes that live in buffers. Steps may also read a movement (reshape, permute, slice,
+expand) of such a node: the runtime makes the view.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+from interfuse.ir.graph import Graph
+from interfuse.ir.node import Node
+from interfuse.lower.kernel import Kernel
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A prediction: seconds, the relative error bar, and the parts that add up to it (memory, compute, launch)."""
+
+    seconds: float
+    error: float = 0.3
+    parts: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class LibraryStep:
+    """Run graph.calls[call] as captured."""
+
+    call: int
+
+
+@dataclass(frozen=True)
+class KernelStep:
+    """Launch a generated kernel; `operands[k]` is the node behind parameter k that is not scratch (inputs, then outputs)."""
+
+    kernel: Kernel
+    inputs: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class ProviderStep:
+    """Run a library routine that stands for IR nodes, such as oneDNN's linear with an activation: one output."""
+
+    provider: str
+    operands: tuple[Node, ...]
+    output: Node
+    attrs: tuple[tuple[str, Any], ...] = ()
+
+
+Step = Union[LibraryStep, KernelStep, ProviderStep]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to run a region. `label` is what the ledger prints, `bytes` what its steps read and write, in bytes."""
+
+    label: str
+    steps: tuple[Step, ...]
+    estimate: Estimate
+    bytes: int
+    launches: int
+    family: str = "library"
+
+
+@dataclass(frozen=True)
+class Region:
+    """Calls that run as one unit. `inputs` and `outputs` live in buffers; `reason` says why the choice is what it is."""
+
+    name: str
+    calls: tuple[int, ...]
+    inputs: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+    candidates: tuple[Candidate, ...]
+    chosen: int = 0
+    reason: str = ""
+
+    @property
+    def choice(self) -> Candidate:
+        """The candidate that runs."""
+        return self.candidates[self.chosen]
+
+    @property
+    def library(self) -> Candidate:
+        """The candidate that runs the captured calls; every region has it."""
+        return next(c for c in self.candidates if c.family == "library")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Regions in an order that respects data and effects; together they cover every call that the outputs need."""
+
+    graph: Graph
+    regions: tuple[Region, ...]
+    dropped: tuple[tuple[int, str], ...] = field(default=())
