@@ -1,0 +1,132 @@
+"""Iteration domains. In: the outputs of a region and the nodes it reads. Out: the rows and columns that its kernel walks.
+
+A kernel walks `rows` by `cols`. Where the region reduces, every reduction must run over trailing dimensions of one common
+size (the columns); every output has rows x cols elements or one a row. Where it does not, the domain is the outputs'
+common element count, split so that as many elements as possible lie on one axis along which each access has one stride.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from interfuse.base.errors import UnsupportedError
+from interfuse.ir.index import Dim, Expr, delinearize, linear, wrap
+from interfuse.ir.index import contiguous_strides as dense
+from interfuse.ir.node import Node
+from interfuse.ir.ops import MOVES, POINTWISE, REDUCES, TABLE
+
+
+@dataclass(frozen=True)
+class Domain:
+    """rows x cols; `reduces` tells whether the columns are a reduction axis."""
+
+    rows: int
+    cols: int
+    reduces: bool
+
+
+def inside(outputs: Iterable[Node], inputs: frozenset[Node]) -> list[Node]:
+    """The nodes that compute `outputs` from `inputs`, operands first, inputs left out."""
+    done: set[Node] = set(inputs)
+    order: list[Node] = []
+    for root in outputs:
+        stack = [(root, 0)]
+        while stack:
+            node, k = stack.pop()
+            if node in done:
+                continue
+            if k < len(node.inputs):
+                stack += [(node, k + 1), (node.inputs[k], 0)]
+            else:
+                done.add(node)
+                order.append(node)
+    return order
+
+
+def static(shape: tuple[Dim, ...]) -> tuple[int, ...]:
+    """The shape as integers; UnsupportedError where a size is symbolic."""
+    if not all(isinstance(d, int) for d in shape):
+        raise UnsupportedError("symbolic size: kernels are generated for fixed sizes only")
+    return tuple(d for d in shape if isinstance(d, int))
+
+
+def check_operators(nodes: Iterable[Node], backend: str) -> None:
+    """UnsupportedError for the first operator that `backend` ("triton" or "cpp") cannot write, with the table's reason."""
+    for node in nodes:
+        row = TABLE[node.op]
+        spelled = row.triton if backend == "triton" else row.cpp
+        if node.op in REDUCES and "arg-reduction" not in spelled:
+            continue
+        if node.op in POINTWISE and not spelled.startswith("none: runs"):
+            if spelled.startswith("none:") and node.op not in ("cast", "round"):
+                raise UnsupportedError(f"{node.op}: {spelled[6:]}")
+            continue
+        if node.op in MOVES or node.op in ("const", "iota"):
+            continue
+        raise UnsupportedError(f"{node.op}: {spelled[6:] if spelled.startswith('none: ') else 'cannot stand inside a kernel'}")
+
+
+def _reduced(node: Node) -> tuple[int, int]:
+    """(rows, cols) of one reduction; UnsupportedError where its axes are not the trailing ones."""
+    shape = static(node.inputs[0].shape)
+    axes = [a for a in node.attr("axes") if shape[a] != 1]
+    kept = [k for k, d in enumerate(shape) if d != 1 and k not in node.attr("axes")]
+    if axes and kept and min(axes) < max(kept):
+        raise UnsupportedError(f"{node.op} over axes {tuple(node.attr('axes'))} of {list(shape)}: only trailing axes have a family yet")
+    cols = math.prod(shape[a] for a in axes)
+    return math.prod(shape) // max(cols, 1), cols
+
+
+def find(outputs: tuple[Node, ...], inputs: frozenset[Node]) -> Domain:
+    """The domain of a region; UnsupportedError with the reason where one kernel cannot hold it."""
+    nodes = inside(outputs, inputs)
+    sizes = {math.prod(static(o.shape)) for o in outputs}
+    if 0 in sizes or any(0 in static(n.shape) for n in nodes):
+        raise UnsupportedError("empty tensor: nothing to launch")
+    reductions = {_reduced(n) for n in nodes if n.op in REDUCES}
+    if len(reductions) > 1:
+        raise UnsupportedError(f"reductions of different shapes: {sorted(reductions)} (rows, columns)")
+    if not reductions:
+        if len(sizes) > 1:
+            raise UnsupportedError(f"outputs of different sizes: {sorted(sizes)}")
+        return Domain(1, sizes.pop(), False)
+    rows, cols = reductions.pop()
+    if not sizes <= {rows, rows * cols}:
+        raise UnsupportedError(f"outputs of {sorted(sizes)} elements do not fit {rows} rows of {cols}")
+    return Domain(rows, cols, True)
+
+
+def push(output: Node, core_index: tuple[Expr, ...], chain: list[Node]) -> tuple[Expr, ...]:
+    """The index in `output` of the element that its core value has at `core_index`; `chain` leads from core to output."""
+    index = core_index
+    for node in chain:
+        if node.op == "permute":
+            index = tuple(index[p] for p in node.attr("order"))
+        else:
+            index = delinearize(linear(index, dense(node.inputs[0].shape)), node.shape)
+    return index
+
+
+def core_of(output: Node, inputs: frozenset[Node]) -> tuple[Node, list[Node]]:
+    """The value behind reshapes and permutes at the end of `output`, and those movements from the inside out."""
+    chain: list[Node] = []
+    node = output
+    while node not in inputs and node.op in ("reshape", "permute"):
+        chain.append(node)
+        node = node.inputs[0]
+    return node, chain[::-1]
+
+
+def pull(node: Node, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """The index in the operand of the movement `node` that its element at `index` comes from."""
+    source = node.inputs[0]
+    if node.op == "reshape":
+        return delinearize(linear(index, dense(node.shape)), source.shape)
+    if node.op == "permute":
+        back = dict(zip(node.attr("order"), index, strict=True))
+        return tuple(back[k] for k in range(len(index)))
+    if node.op == "expand":
+        return tuple(wrap(0) if a == 1 else i for a, i in zip(source.shape, index, strict=True))
+    starts, steps = node.attr("starts"), node.attr("steps")
+    return tuple(wrap(a) + s * i for a, s, i in zip(starts, steps, index, strict=True))

@@ -1,0 +1,152 @@
+"""Schedule families. In: a region and a device profile. Out: its Kernel, with axis roles and sizes chosen.
+
+A family only chooses roles and sizes; the tracing and the loop tree are one for all.
+
+    map             no reduction. One flat axis where every access has one stride along it, else rows x columns.
+    row, resident   reductions over trailing axes, the row held on chip: in registers of a program on a GPU, in cache
+                    lines and a scratch row on a CPU. Short rows share a program on a GPU.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from interfuse.base.errors import UnsupportedError
+from interfuse.ir.dtypes import OPAQUE
+from interfuse.ir.index import coefficient, sym
+from interfuse.ir.layout import Layout
+from interfuse.ir.node import Node
+from interfuse.lower.domain import Domain, check_operators, core_of, find, inside, static
+from interfuse.lower.kernel import Axis, Kernel, Load, Param, Role
+from interfuse.lower.statistics import expand_statistics
+from interfuse.lower.trace import Trace, Tracer
+from interfuse.lower.tree import statements
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a schedule must know of the backend: "cpp" or "triton", vector lanes, and how much of a row fits on chip.
+
+    `row_elements` is the widest row that a program may hold; `scratch_bytes` the most a CPU row may keep beside it.
+    """
+
+    backend: str = "cpp"
+    lanes: int = 16
+    row_elements: int = 1 << 16
+    scratch_bytes: int = 1 << 18
+    tile_elements: int = 1024
+
+
+CPU = Target()
+GPU = Target("triton", 32, 1 << 14, 0, 2048)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a kernel is asked for: the nodes to compute, the nodes that are in buffers, and how all of these lie there."""
+
+    outputs: tuple[Node, ...]
+    inputs: frozenset[Node]
+    layouts: Mapping[Node, Layout]
+
+
+def lower(name: str, work: Work, target: Target, doc: tuple[str, ...] = ()) -> tuple[Kernel, tuple[Node, ...]]:
+    """The kernel for `work`, and the input nodes behind its "in" parameters in order.
+
+    UnsupportedError says why one kernel cannot do it: an operator without text, a shape without a family, a row that
+    does not fit on chip. Outputs come after inputs in the parameters, in the order of `work.outputs`.
+    """
+    if any(n.dtype in OPAQUE for n in (*work.outputs, *work.inputs)):
+        raise UnsupportedError("complex numbers: library only")
+    roots = expand_statistics(work.outputs, work.inputs)
+    nodes = inside(roots, work.inputs)
+    check_operators(nodes, target.backend)
+    layouts = {**work.layouts, **{r: work.layouts[o] for r, o in zip(roots, work.outputs, strict=True)}}
+    domain = find(roots, work.inputs)
+    if domain.reduces:
+        axes = _row_axes(domain, target)
+        trace = _trace(roots, work.inputs, layouts, domain)
+    else:
+        domain, trace = _map_domain(roots, work.inputs, layouts)
+        axes = _map_axes(domain, target)
+    body, scratch = statements(trace, axes[-1])
+    _check_scratch(scratch, target)
+    params, reads = _params(trace, roots, work, layouts)
+    warps = _warps(axes) if target.backend == "triton" else 1
+    family = "row, resident" if domain.reduces else "map"
+    order = f"{family}/{target.backend}/{target.lanes}/{axes[-1].block}" if domain.reduces else ""
+    return Kernel(name, (*params, *scratch), axes, body, doc, (), family, warps, order), reads
+
+
+def _trace(roots: tuple[Node, ...], inputs: frozenset[Node], layouts: Mapping[Node, Layout], domain: Domain) -> Trace:
+    tracer = Tracer(inputs, layouts, domain, sym("row", 0, domain.rows - 1), sym("col", 0, domain.cols - 1))
+    for k, root in enumerate(roots):
+        tracer.output(root, _out_name(k, len(roots)))
+    return tracer.trace
+
+
+def _out_name(k: int, count: int) -> str:
+    return "out" if count == 1 else f"out{k}"
+
+
+def _map_domain(roots: tuple[Node, ...], inputs: frozenset[Node], layouts: Mapping[Node, Layout]) -> tuple[Domain, Trace]:
+    """The split with the most columns along which every access has one stride; the last dimension alone at the worst."""
+    core, _ = core_of(roots[0], inputs)
+    shape = tuple(d for d in static(core.shape) if d != 1) or (1,)
+    col = sym("col", 0, 0)
+    for k in range(len(shape)):
+        domain = Domain(math.prod(shape[:k]), math.prod(shape[k:]), False)
+        trace = _trace(roots, inputs, layouts, domain)
+        col = sym("col", 0, domain.cols - 1)
+        accesses = [m.index for m in trace.made if isinstance(m, Load)] + [s.index for s in trace.stores]
+        if all(coefficient(a, col) is not None for a in accesses):
+            break
+    return domain, trace
+
+
+def _map_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
+    rows, cols = domain.rows, domain.cols
+    if target.backend == "cpp":
+        if rows == 1:
+            return (Axis("col", cols, Role.GRID, target.lanes),)
+        return (Axis("row", rows, Role.GRID), Axis("col", cols, Role.SERIAL, target.lanes))
+    block = min(_power(cols), target.tile_elements)
+    if rows == 1:
+        return (Axis("col", cols, Role.GRID, block),)
+    together = max(1, min(_power(rows), target.tile_elements // block))
+    return (Axis("row", rows, Role.GRID, together), Axis("col", cols, Role.GRID, block))
+
+
+def _row_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
+    if domain.cols > target.row_elements:
+        raise UnsupportedError(f"row of {domain.cols}: {target.row_elements} fit on chip, streamed rows have no family yet")
+    if target.backend == "cpp":
+        return (Axis("row", domain.rows, Role.GRID), Axis("col", domain.cols, Role.SERIAL, target.lanes))
+    block = _power(domain.cols)
+    together = max(1, min(_power(domain.rows), target.tile_elements // 2 // block))
+    return (Axis("row", domain.rows, Role.GRID, together), Axis("col", domain.cols, Role.TILE, block))
+
+
+def _power(n: int) -> int:
+    """The smallest power of two that is at least n."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def _warps(axes: tuple[Axis, ...]) -> int:
+    """Warps for the tile of one program: eight elements a thread, between one and sixteen warps."""
+    tile = math.prod(a.block for a in axes)
+    return min(16, max(1, _power(tile) // 256))
+
+
+def _check_scratch(scratch: tuple[Param, ...], target: Target) -> None:
+    need = sum(p.dtype.bytes * math.prod(static(p.shape)) for p in scratch)
+    if need > target.scratch_bytes:
+        raise UnsupportedError(f"the row keeps {need} bytes between passes, {target.scratch_bytes} fit in cache")
+
+
+def _params(trace: Trace, roots: tuple[Node, ...], work: Work, layouts: Mapping[Node, Layout]) -> tuple[tuple[Param, ...], tuple[Node, ...]]:
+    reads = tuple(trace.reads)
+    params = [Param(trace.reads[n], n.dtype, n.shape, layouts[n].strides) for n in reads]
+    params += [Param(_out_name(k, len(roots)), r.dtype, r.shape, layouts[r].strides, "out") for k, r in enumerate(roots)]
+    return tuple(params), reads

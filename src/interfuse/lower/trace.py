@@ -1,0 +1,154 @@
+"""Tracing a region over its domain. In: outputs, inputs, a domain and its two index symbols. Out: values in order.
+
+Each node is asked for at an index; movements turn into other indices, inputs into loads, everything else into one value.
+A value's depth counts the reductions that must be finished before it; it becomes the value's phase in the loop tree.
+"""
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Union
+
+from interfuse.base.errors import UnsupportedError
+from interfuse.ir.dtypes import I64
+from interfuse.ir.index import Expr, delinearize, linear, symbols
+from interfuse.ir.layout import Layout
+from interfuse.ir.node import Node
+from interfuse.ir.ops import MOVES, REDUCES
+from interfuse.lower.domain import Domain, core_of, pull, push, static
+from interfuse.lower.kernel import Let, Load, Reduce, Scope, Store, Value
+
+Made = Union[Load, Let, Reduce]
+
+
+@dataclass
+class Trace:
+    """What a region computes: `made` in an order that respects operands, `stores`, and each value's depth."""
+
+    made: list[Made] = field(default_factory=list)
+    stores: list[Store] = field(default_factory=list)
+    depth: dict[Value, int] = field(default_factory=dict)
+    reads: dict[Node, str] = field(default_factory=dict)
+
+
+_GENERATED = re.compile(r"^(arg|primals|tangents|input|view|permute|getitem|l_|t|_unsafe_view)(_?\d+)*(_1)?$|^l_|^$", re.IGNORECASE)
+
+
+class _Names:
+    """Readable, unique names."""
+
+    def __init__(self) -> None:
+        self._used: dict[str, int] = {"row": 1, "col": 1, "at": 1, "tl": 1, "triton": 1}
+
+    def take(self, wish: str) -> str:
+        """`wish` as an identifier, numbered where it is taken."""
+        wish = re.sub(r"\W", "_", wish).strip("_").lower() or "v"
+        wish = f"v_{wish}" if wish[0].isdigit() else wish
+        count = self._used.get(wish, 0) + 1
+        self._used[wish] = count
+        return wish if count == 1 else self.take(f"{wish}_{count}")
+
+
+class Tracer:
+    """Traces one region. `row` and `col` are the domain's index symbols; `names` maps each input and output to a buffer name."""
+
+    def __init__(self, inputs: frozenset[Node], layouts: Mapping[Node, Layout], domain: Domain, row: Expr, col: Expr) -> None:
+        self._inputs, self._layouts, self._domain = inputs, layouts, domain
+        self._row, self._col = row, col
+        self._memo: dict[tuple[Node, tuple[Expr, ...]], Value] = {}
+        self._names = _Names()
+        self.trace = Trace()
+
+    def _axes(self, *expressions: Expr) -> tuple[str, ...]:
+        found = frozenset().union(*(symbols(e) for e in expressions)) if expressions else frozenset()
+        return tuple(s.name for s in (self._row, self._col) if s in found)
+
+    def _new(self, wish: str, node: Node, axes: tuple[str, ...]) -> Value:
+        return Value(self._names.take(wish), node.dtype, axes)
+
+    def _add(self, made: Made, depth: int) -> Value:
+        self.trace.made.append(made)
+        self.trace.depth[made.out] = depth
+        return made.out
+
+    def output(self, node: Node, buffer: str) -> None:
+        """Trace an output and store it into `buffer`, laid out as the region's layouts say."""
+        domain = self._domain
+        core, chain = core_of(node, self._inputs)
+        wide = math.prod(static(node.shape)) == domain.rows * domain.cols
+        flat = self._row * domain.cols + self._col if wide else self._row
+        index = delinearize(flat, core.shape)
+        value = self.value(core, index)
+        layout = self._layouts[node]
+        at = linear(push(node, index, chain), layout.strides, layout.offset)
+        self.trace.stores.append(Store(buffer, at, value))
+
+    def value(self, node: Node, index: tuple[Expr, ...]) -> Value:
+        """The value of `node` at `index`. Iterative over long chains: operands are made before their users."""
+        stack = [(node, index)]
+        while stack:
+            n, i = stack[-1]
+            if (n, i) in self._memo:
+                stack.pop()
+                continue
+            missing = [k for k in self._operands(n, i) if k not in self._memo]
+            if missing:
+                stack.extend(reversed(missing))
+                continue
+            self._memo[n, i] = self._make(n, i)
+            stack.pop()
+        return self._memo[node, index]
+
+    def _operands(self, node: Node, index: tuple[Expr, ...]) -> list[tuple[Node, tuple[Expr, ...]]]:
+        if node in self._inputs:
+            return []
+        if node.op in MOVES:
+            return [(node.inputs[0], pull(node, index))]
+        if node.op in REDUCES:
+            return [(node.inputs[0], self._inner(node, index))]
+        return [(operand, index) for operand in node.inputs]
+
+    def _inner(self, node: Node, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """The operand's index of a reduction: the column spread over the reduced dimensions."""
+        if any(self._col in symbols(i) for i in index):
+            raise UnsupportedError(f"{node.op}: its result is needed in another order than its rows")
+        shape, axes = static(node.inputs[0].shape), node.attr("axes")
+        columns = iter(delinearize(self._col, tuple(shape[a] for a in axes)))
+        rest = iter(index)
+        return tuple(next(columns) if k in axes else next(rest) for k in range(len(shape)))
+
+    def _make(self, node: Node, index: tuple[Expr, ...]) -> Value:
+        depth = self.trace.depth
+        if node in self._inputs:
+            return self._load(node, index)
+        parts = [self._memo[k] for k in self._operands(node, index)]
+        if node.op in MOVES:
+            return parts[0]
+        if node.op == "const":
+            return self._add(Let(self._new("constant", node, ()), "const", (), node.attrs), 0)
+        if node.op == "iota":
+            out = Value(self._names.take("position"), I64, self._axes(index[0]))
+            made = self._add(Let(out, "index", (), (("expr", index[0]),)), 0)
+            return made if node.dtype is I64 else self._add(Let(self._new("position", node, out.axes), "cast", (made,)), 0)
+        if node.op in REDUCES:
+            axes = tuple(a for a in parts[0].axes if a != self._col.name)
+            out = self._new(node.hint or node.op, node, axes)
+            if self._col.name not in parts[0].axes:
+                raise UnsupportedError(f"{node.op} of a value that is the same in every column")
+            return self._add(Reduce(out, node.op, parts[0], self._col.name, Scope.LANE), depth[parts[0]] + 1)
+        axes = tuple(s.name for s in (self._row, self._col) if any(s.name in p.axes for p in parts))
+        made = Let(self._new(node.hint or node.op, node, axes), node.op, tuple(parts), node.attrs, node.source)
+        return self._add(made, max((depth[p] for p in parts), default=0))
+
+    def _load(self, node: Node, index: tuple[Expr, ...]) -> Value:
+        layout = self._layouts[node]
+        at = linear(index, layout.strides, layout.offset)
+        buffer = self.trace.reads.get(node)
+        axes = self._axes(at)
+        if buffer is None:
+            wish = node.hint if not _GENERATED.match(node.hint) else "x" if self._col.name in axes and len(axes) == 2 else "v"
+            buffer = self.trace.reads[node] = self._names.take(wish)
+            return self._add(Load(Value(buffer, node.dtype, axes), buffer, at), 0)
+        return self._add(Load(self._new(buffer, node, axes), buffer, at), 0)

@@ -1,0 +1,119 @@
+"""From a trace to a loop tree. In: a Trace and the axes that a schedule chose. Out: the statements of a Kernel.
+
+Phases follow depth: what a row needs before phase d, then one loop over the columns for what depth d makes and reduces.
+On a serial column axis a value cannot stay in a register from one phase to the next: it is loaded again, computed again
+where that costs one wide operand and little arithmetic, or kept in a scratch row.
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+
+from interfuse.ir.ops import TABLE
+from interfuse.lower.kernel import Axis, Let, Load, Loop, Param, Reduce, Role, Scope, Stmt, Store, Value
+from interfuse.lower.trace import Made, Trace
+
+CHEAP = 2
+"""Flops an element up to which computing a value again beats keeping it in a scratch row."""
+
+
+class _Columns:
+    """Splits what varies over the columns into phases and decides how values cross them."""
+
+    def __init__(self, trace: Trace, col: Axis) -> None:
+        self.trace, self.col = trace, col
+        self.maker: dict[Value, Made] = {m.out: m for m in trace.made}
+        self.kept: dict[Value, str] = {}
+        self.last = max([*trace.depth.values(), 0])
+
+    def wide(self, value: Value) -> bool:
+        """True where the value varies over the columns."""
+        return self.col.name in value.axes
+
+    def needs(self, phase: int) -> list[Value]:
+        """The wide values that phase `phase` uses directly: operands of its reductions and stores, and of its own values."""
+        depth = self.trace.depth
+        wanted = [m.arg for m in self.trace.made if isinstance(m, Reduce) and depth[m.arg] == phase]
+        wanted += [s.arg for s in self.trace.stores if self.wide(s.arg) and depth[s.arg] == phase]
+        own = [m for m in self.trace.made if isinstance(m, Let) and self.wide(m.out) and depth[m.out] == phase]
+        wanted += [a for m in own for a in m.args if self.wide(a)]
+        return list(dict.fromkeys(wanted))
+
+    def again(self, value: Value) -> bool:
+        """True where a later phase should load or compute the value again rather than find it in a scratch row."""
+        made = self.maker[value]
+        if isinstance(made, Load):
+            return True
+        if not isinstance(made, Let) or TABLE[made.op].cost > CHEAP:
+            return False
+        wide = [a for a in made.args if self.wide(a)]
+        return len(wide) <= 1 and all(a in self.kept or self.again(a) for a in wide)
+
+    def choose_kept(self) -> None:
+        """Put into scratch rows what crosses phases and is not made again, earliest first."""
+        for phase in range(1, self.last + 1):
+            for value in self.needs(phase):
+                self._reach(value, phase)
+
+    def _reach(self, value: Value, phase: int) -> None:
+        if self.trace.depth[value] >= phase or value in self.kept:
+            return
+        if self.again(value):
+            made = self.maker[value]
+            for a in made.args if isinstance(made, Let) else ():
+                if self.wide(a):
+                    self._reach(a, phase)
+        else:
+            self.kept[value] = f"{value.name}_row"
+
+    def phase(self, number: int, serial: bool) -> list[Stmt]:
+        """The statements of one loop over the columns."""
+        out: list[Stmt] = []
+        present: set[Value] = set()
+        depth = self.trace.depth
+
+        def bring(value: Value) -> None:
+            if not self.wide(value) or value in present or (not serial and depth[value] < number):
+                return
+            present.add(value)
+            if depth[value] < number and value in self.kept:
+                out.append(Load(value, self.kept[value], self.col.symbol))
+                return
+            made = self.maker[value]
+            for a in made.args if isinstance(made, Let) else ():
+                bring(a)
+            out.append(made)
+            if value in self.kept:
+                out.append(Store(self.kept[value], self.col.symbol, value))
+
+        for m in self.trace.made:
+            if isinstance(m, Reduce):
+                if depth[m.arg] == number:
+                    bring(m.arg)
+                    out.append(replace(m, scope=Scope.CARRY) if serial else m)
+            elif self.wide(m.out) and depth[m.out] == number and (m.out in self.kept or not serial):
+                bring(m.out)
+        for s in self.trace.stores:
+            if self.wide(s.arg) and depth[s.arg] == number:
+                bring(s.arg)
+                out.append(s)
+        return out
+
+
+def statements(trace: Trace, col: Axis) -> tuple[tuple[Stmt, ...], tuple[Param, ...]]:
+    """The body of the kernel inside its grid axes, and the scratch rows that it needs."""
+    if col.role is Role.GRID:
+        return (*trace.made, *trace.stores), ()
+    serial = col.role is Role.SERIAL
+    columns = _Columns(trace, col)
+    if serial:
+        columns.choose_kept()
+    body: list[Stmt] = []
+    for number in range(columns.last + 1):
+        body += [m for m in trace.made
+                 if not isinstance(m, Reduce) and not columns.wide(m.out) and trace.depth[m.out] == number]
+        phase = columns.phase(number, serial)
+        if phase:
+            body.append(Loop(col.name, tuple(phase)))
+    body += [s for s in trace.stores if not columns.wide(s.arg)]
+    scratch = tuple(Param(name, value.dtype, (col.extent,), (1,), "scratch") for value, name in columns.kept.items())
+    return tuple(body), scratch
