@@ -1,0 +1,98 @@
+"""Counted traffic. In: captured calls, kernels, values. Out: the bytes that cross device memory, the ledger's "counted".
+
+One rule on both sides of every comparison: each distinct element that is read or written counts once. An expanded
+operand counts the elements that it really has, an operand given twice counts once, a view moves nothing, and what a
+kernel keeps for itself (scratch) or reads again within one launch stays on chip. A gather reads as many elements of its
+table as it writes. Parameters count like any operand.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from interfuse.ir.graph import Call
+from interfuse.ir.index import Dim, Expr, evaluate, product, symbols
+from interfuse.ir.layout import Layout, contiguous, view_of
+from interfuse.ir.node import Node
+from interfuse.ir.ops import MOVES
+from interfuse.lower.kernel import Kernel, Load, Loop, Param, Stmt, Store
+
+GATHERS = frozenset((
+    "aten.embedding.default", "aten.index_select.default", "aten.gather.default", "aten.index.Tensor",
+    "aten.take.default"))
+"""Calls that read from operand 0 only what their indices name."""
+
+Sizes = Mapping[str, int]
+"""Values of the size symbols, by name."""
+
+
+def call_bytes(call: Call, sizes: Sizes | None = None) -> int:
+    """Bytes that eager reads and writes for `call`: distinct operands, then results; 0 for a view or where nothing runs.
+
+    `sizes` gives the size symbols of a dynamic graph; a symbol without a value counts as its least possible value.
+    """
+    if call.view_of is not None or call.launches == 0:
+        return 0
+    outs = [o for o in call.outs if o is not None]
+    if call.target in GATHERS and call.operands:
+        table, *indices = call.operands
+        picked = sum(_count(o.size, sizes) for o in outs)
+        read = min(picked, _distinct(table, sizes)) * table.dtype.bytes
+        return read + moved_bytes((i for i in indices if i is not table), outs, sizes)
+    return moved_bytes(call.operands, outs, sizes)
+
+
+def moved_bytes(reads: Iterable[Node], writes: Iterable[Node], sizes: Sizes | None = None) -> int:
+    """Bytes of the distinct values in `reads` (distinct elements of each) and of the distinct values in `writes`."""
+    read = sum(_distinct(n, sizes) * n.dtype.bytes for n in dict.fromkeys(reads))
+    return read + sum(_count(n.size, sizes) * n.dtype.bytes for n in dict.fromkeys(writes))
+
+
+def kernel_bytes(kernel: Kernel, sizes: Sizes | None = None) -> int:
+    """Bytes that one launch of `kernel` reads and writes: what its loads and stores reach of each parameter, once.
+
+    Accesses of one parameter at different indices add up, to at most the elements that the parameter has. Scratch
+    stays on chip and is not counted.
+    """
+    reached: dict[tuple[str, type], dict[Expr, None]] = {}
+    for stmt in _accesses(kernel.body):
+        reached.setdefault((stmt.param, type(stmt)), {})[stmt.index] = None
+    extents = {a.symbol: a.extent for a in kernel.axes}
+    total = 0
+    for (name, _), indices in reached.items():
+        param = kernel.param(name)
+        if param.mode != "scratch":
+            spans = (product(tuple(extents[s] for s in symbols(i) if s in extents)) for i in indices)
+            total += min(sum(_count(s, sizes) for s in spans), _held(param, sizes)) * param.dtype.bytes
+    return total
+
+
+def _accesses(body: tuple[Stmt, ...]) -> Iterable[Load | Store]:
+    for stmt in body:
+        if isinstance(stmt, Loop):
+            yield from _accesses(stmt.body)
+        elif isinstance(stmt, (Load, Store)):
+            yield stmt
+
+
+def _count(size: Dim, sizes: Sizes | None) -> int:
+    """`size` as a number of elements."""
+    known = sizes or {}
+    return evaluate(size, {s.name: known.get(s.name, max(s.lo, 1)) for s in symbols(size)})
+
+
+def _held(param: Param, sizes: Sizes | None) -> int:
+    """The distinct elements of a parameter: dimensions of stride 0 repeat what is there."""
+    return _count(product(tuple(d for d, s in zip(param.shape, param.strides, strict=True) if s != 0)), sizes)
+
+
+def _distinct(node: Node, sizes: Sizes | None) -> int:
+    """The distinct elements behind a value: those that its views really reach in the buffer they look at."""
+    layout = _view(node)
+    return _count(product(tuple(d for d, s in zip(node.shape, layout.strides, strict=True) if s != 0)), sizes)
+
+
+def _view(node: Node) -> Layout:
+    """How `node` lies in the buffer under its chain of movements; contiguous where the chain ends or needs a copy."""
+    if node.op not in MOVES:
+        return contiguous(node.shape)
+    return view_of(node, _view(node.inputs[0])) or contiguous(node.shape)
