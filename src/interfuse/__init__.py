@@ -1,4 +1,4 @@
-"""Interfuse: an operator-fusion compiler for PyTorch. In: a model. Out: the same model in fewer kernels, and the ledger.
+"""Interfuse: operator fusion for PyTorch. In: a model. Out: the same model in fewer kernels, and the ledger.
 
 `compile(model)` gives a model that behaves as the original; `explain(model, inputs)` runs both and says what each fused
 region saved, measured, with the reason for every decision.

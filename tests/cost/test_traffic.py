@@ -31,7 +31,8 @@ def residual_layer_norm(rows: int, cols: int) -> Kernel:
     mean = Value("mean", F32, ("row",))
     weights = [Value(n, F32, ("col",)) for n in ("weight", "bias")]
     return Kernel("add_layer_norm", (*big[:2], *small, big[2]), (row, col), (
-        Loop("col", (Load(value["x"], "x", at), Load(value["r"], "r", at), Let(value["s"], "add", (value["x"], value["r"])),
+        Loop("col", (Load(value["x"], "x", at), Load(value["r"], "r", at),
+                     Let(value["s"], "add", (value["x"], value["r"])),
                      Reduce(mean, "sum", value["s"], "col", Scope.LANE))),
         Loop("col", (Let(value["centred"], "sub", (value["s"], mean)), Load(weights[0], "weight", col.symbol),
                      Load(weights[1], "bias", col.symbol), Store("y", at, value["centred"])))), family="row")
@@ -53,7 +54,8 @@ def test_bias_gelu_residual_on_8_mb_tensors_goes_from_56_to_24_mb_and_the_bias()
     rows, cols = 2000, 2000
     x, h, g, r, y = (result(n, F16, (rows, cols)) for n in "xhgry")
     bias = result("bias", F16, (cols,))
-    calls = (call("aten.add.Tensor", (x, bias), h), call("aten.gelu.default", (h,), g), call("aten.add.Tensor", (g, r), y))
+    calls = (call("aten.add.Tensor", (x, bias), h), call("aten.gelu.default", (h,), g),
+             call("aten.add.Tensor", (g, r), y))
     assert sum(map(call_bytes, calls)) == 56 * MB + 2 * cols
     row, col = Axis("row", rows, Role.GRID), Axis("col", cols, Role.GRID, 1024)
     at = row.symbol * cols + col.symbol

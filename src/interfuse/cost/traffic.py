@@ -1,4 +1,4 @@
-"""Counted traffic. In: captured calls, kernels, values. Out: the bytes that cross device memory, the ledger's "counted".
+"""Counted traffic. In: captured calls, kernels, values. Out: the bytes that cross device memory ("counted").
 
 One rule on both sides of every comparison: each distinct element that is read or written counts once. An expanded
 operand counts the elements that it really has, an operand given twice counts once, a view moves nothing, and what a
@@ -26,7 +26,7 @@ Sizes = Mapping[str, int]
 
 
 def call_bytes(call: Call, sizes: Sizes | None = None) -> int:
-    """Bytes that eager reads and writes for `call`: distinct operands, then results; 0 for a view or where nothing runs.
+    """Bytes that eager reads and writes for `call`: distinct operands and results; 0 for a view or where nothing runs.
 
     `sizes` gives the size symbols of a dynamic graph; a symbol without a value counts as its least possible value.
     """
