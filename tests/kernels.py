@@ -1,4 +1,4 @@
-"""Hand-built Kernel values for the emitters' tests. In: rows, cols, element type, style. Out: kernels and their meanings.
+"""Hand-built Kernel values for the emitters' tests. In: rows, cols, element type, style. Out: kernels, their meanings.
 
 Style "tile" is how GPU lowering writes a row (the column axis held at once); "serial" how CPU lowering does (a loop in
 steps of 16, values that cross phases going through scratch). Each kernel has a reference in float64 under its name.
@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+
 from interfuse.ir.dtypes import DType, compute_type
 from interfuse.ir.index import Expr
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Reduce, Role, Scope, Stmt, Store, Value
@@ -107,8 +108,8 @@ def bias_gelu_residual(rows: int, cols: int, dtype: DType, style: str) -> Kernel
     phi = b.let("phi", "add", b.let("erf_scaled", "erf", scaled), b.const("one", 1.0))
     gelu = b.let("gelu", "mul", b.let("half_shifted", "mul", shifted, b.const("half", 0.5)), phi, note="gelu")
     b.store("y", at, b.let("y", "add", gelu, residual))
-    params = (_matrix("x", rows, cols, dtype), Param("bias", dtype, (cols,), (1,)), _matrix("residual", rows, cols, dtype),
-              _matrix("y", rows, cols, dtype, "out"))
+    params = (_matrix("x", rows, cols, dtype), Param("bias", dtype, (cols,), (1,)),
+              _matrix("residual", rows, cols, dtype), _matrix("y", rows, cols, dtype, "out"))
     return Kernel("bias_gelu_residual", params, (row, col), (b.phase("col"),),
                   ("bias_gelu_residual: y = gelu(x + bias) + residual",
                    f"x, residual, y: [{rows}, {cols}] {dtype}.  bias: [{cols}] {dtype}."))
@@ -168,7 +169,8 @@ def add_layer_norm(rows: int, cols: int, dtype: DType, style: str) -> Kernel:
     b.store("y", at, b.let("y", "add", weighted, b.load("bias", "bias", col.symbol, "col")))
     phases.append(b.phase("col"))
     params = (_matrix("x", rows, cols, dtype), _matrix("r", rows, cols, dtype), Param("weight", dtype, (cols,), (1,)),
-              Param("bias", dtype, (cols,), (1,)), _matrix("s", rows, cols, dtype, "out"), _matrix("y", rows, cols, dtype, "out"),
+              Param("bias", dtype, (cols,), (1,)), _matrix("s", rows, cols, dtype, "out"),
+              _matrix("y", rows, cols, dtype, "out"),
               *((Param("sums", b.wide, (cols,), (1,), "scratch"),) if serial else ()))
     return Kernel("add_layer_norm", params, (row, col), tuple(phases),
                   ("add_layer_norm: s = x + r and y = layer_norm(s) * weight + bias",
@@ -197,7 +199,8 @@ def _add_layer_norm(x: np.ndarray, r: np.ndarray, weight: np.ndarray, bias: np.n
 
 REFERENCES: dict[str, Callable[..., tuple[np.ndarray, ...]]] = {
     "relu_half": lambda x: (np.maximum(x, 0) * 0.5,),
-    "bias_gelu_residual": lambda x, bias, residual: ((x + bias) * 0.5 * (1 + _erf((x + bias) * math.sqrt(0.5))) + residual,),
+    "bias_gelu_residual": lambda x, bias, residual: (
+        (x + bias) * 0.5 * (1 + _erf((x + bias) * math.sqrt(0.5))) + residual,),
     "softmax": lambda x: (_softmax(x),),
     "add_layer_norm": _add_layer_norm,
 }
