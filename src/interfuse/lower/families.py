@@ -44,11 +44,13 @@ GPU = Target("triton", 32, 1 << 14, 0, 2048)
 
 @dataclass(frozen=True)
 class Work:
-    """What a kernel is asked for: the nodes to compute, the nodes that are in buffers, and how all of these lie there."""
+    """What a kernel is asked for: `outputs` to store, `roots` that compute them (one each, of the same type and shape;
+    the outputs themselves where empty), `inputs` that are in buffers, and the layouts of outputs and inputs there."""
 
     outputs: tuple[Node, ...]
     inputs: frozenset[Node]
     layouts: Mapping[Node, Layout]
+    roots: tuple[Node, ...] = ()
 
 
 def lower(name: str, work: Work, target: Target, doc: tuple[str, ...] = ()) -> tuple[Kernel, tuple[Node, ...]]:
@@ -59,7 +61,7 @@ def lower(name: str, work: Work, target: Target, doc: tuple[str, ...] = ()) -> t
     """
     if any(n.dtype in OPAQUE for n in (*work.outputs, *work.inputs)):
         raise UnsupportedError("complex numbers: library only")
-    roots = expand_statistics(work.outputs, work.inputs)
+    roots = expand_statistics(work.roots or work.outputs, work.inputs)
     nodes = inside(roots, work.inputs)
     check_operators(nodes, target.backend)
     layouts = {**work.layouts, **{r: work.layouts[o] for r, o in zip(roots, work.outputs, strict=True)}}

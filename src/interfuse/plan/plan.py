@@ -10,18 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Union
 
+from interfuse.cost.estimate import Estimate
 from interfuse.ir.graph import Graph
 from interfuse.ir.node import Node
 from interfuse.lower.kernel import Kernel
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A prediction: seconds, the relative error bar, and the parts that add up to it (memory, compute, launch)."""
-
-    seconds: float
-    error: float = 0.3
-    parts: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,79 @@
+"""The cost model. In: bytes, flops and launches of a way to run a region, and a device profile. Out: an Estimate.
+
+time = launches x launch cost + the larger of bytes over bandwidth and flops over rate. Bandwidth falls where too few rows
+keep the units busy, and rises where everything fits the last-level cache. The error bar is wide until a device has been
+measured: the race decides what the bar cannot.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from interfuse.cost.estimate import Estimate
+from interfuse.cost.traffic import kernel_bytes
+from interfuse.device.profile import DeviceProfile
+from interfuse.ir.index import coefficient
+from interfuse.ir.ops import TABLE
+from interfuse.lower.kernel import Kernel, Let, Load, Loop, Reduce, Role, Stmt, Store
+
+CACHED_GAIN = 3.0
+"""How much faster bytes come from the last-level cache than from memory."""
+
+STRIDED_LOSS = 4.0
+"""How many times slower an access is whose lanes do not lie side by side."""
+
+
+def _walk(body: Iterable[Stmt]) -> Iterable[Stmt]:
+    for s in body:
+        yield s
+        if isinstance(s, Loop):
+            yield from _walk(s.body)
+
+
+def _extent(kernel: Kernel, axes: tuple[str, ...]) -> int:
+    return math.prod(int(kernel.axis(a).extent) for a in axes if isinstance(kernel.axis(a).extent, int))
+
+
+def kernel_flops(kernel: Kernel) -> int:
+    """Arithmetic of one launch, by the table's cost classes."""
+    total = 0
+    for s in _walk(kernel.body):
+        if isinstance(s, Let) and s.op in TABLE:
+            total += TABLE[s.op].cost * _extent(kernel, s.out.axes)
+        elif isinstance(s, Reduce):
+            total += TABLE[s.op].cost * _extent(kernel, s.arg.axes)
+    return total
+
+
+def strided_share(kernel: Kernel) -> float:
+    """The share of accesses along the lane axis whose neighbours do not lie side by side."""
+    lane = kernel.axes[-1].symbol
+    accesses = [s.index for s in _walk(kernel.body) if isinstance(s, (Load, Store))]
+    bad = sum(coefficient(i, lane) not in (0, 1) for i in accesses)
+    return bad / max(len(accesses), 1)
+
+
+def estimate(bytes_moved: float, flops: float, launches: int, profile: DeviceProfile, share: float = 1.0) -> Estimate:
+    """Predicted seconds for `launches` launches that move `bytes_moved` bytes and do `flops` operations in all.
+
+    `share` is the part of the device that the work keeps busy, from 0 to 1.
+    """
+    bandwidth = profile.bandwidth * (CACHED_GAIN if bytes_moved <= profile.cache / 2 else 1.0)
+    memory = bytes_moved / (bandwidth * share)
+    compute = flops / (profile.flops_of("f32") * share)
+    launch = launches * profile.launch
+    return Estimate(launch + max(memory, compute), 0.3 if profile.measured else 0.6,
+                    (("launch", launch), ("memory", memory), ("compute", compute)))
+
+
+def kernel_estimate(kernel: Kernel, profile: DeviceProfile) -> Estimate:
+    """Predicted seconds of one launch of `kernel`."""
+    grid = math.prod(-(-int(a.extent) // a.block) for a in kernel.axes if a.role is Role.GRID and isinstance(a.extent, int))
+    share = min(1.0, grid / profile.units)
+    moved = kernel_bytes(kernel) * (1 + (STRIDED_LOSS - 1) * strided_share(kernel))
+    return estimate(moved, kernel_flops(kernel), 1, profile, share)
+
+
+def linear_flops(shape: tuple[int, int, int]) -> int:
+    """Operations of a matrix product [M, K] by [K, N]."""
+    return 2 * math.prod(shape)

@@ -1,0 +1,39 @@
+"""drop_rounds: leave out roundings that nothing discrete can see. In: a graph. Out: a graph with fewer `round` nodes.
+
+Eager rounds every narrow result to memory. Keeping f32 between fused operators is more accurate, and allowed, unless a
+comparison, a where's condition, an arg-reduction, a floor, an integer or 8-bit cast, ... could decide otherwise for it.
+Library calls and contractions end the search: they read buffers, whose narrow type rounds anyway.
+"""
+from __future__ import annotations
+
+from interfuse.ir.graph import Graph
+from interfuse.ir.node import Node, topological
+from interfuse.ir.ops import CONTRACTION, DISCRETE, LIBRARY, TABLE
+from interfuse.passes.rewrite import rewrite
+
+
+def _decides(user: Node, operand: int) -> bool:
+    """True where `user` makes a discrete choice from its operand."""
+    if user.op == "where":
+        return operand == 0
+    if user.op == "cast":
+        return not user.dtype.is_float or user.dtype.bytes == 1
+    return user.op in DISCRETE
+
+
+def seen_by_discrete(roots: tuple[Node, ...]) -> set[Node]:
+    """The nodes whose exact value a discrete operator can see through arithmetic, movement, reductions and scans."""
+    seen: set[Node] = set()
+    for user in reversed(topological(roots)):
+        if TABLE[user.op].band in (LIBRARY, CONTRACTION):
+            continue
+        for k, operand in enumerate(user.inputs):
+            if user in seen or _decides(user, k):
+                seen.add(operand)
+    return seen
+
+
+def drop_rounds(graph: Graph) -> Graph:
+    """The graph without the roundings that no discrete operator sees."""
+    seen = seen_by_discrete(graph.roots())
+    return rewrite(graph, lambda old, new: new.inputs[0] if new.op == "round" and old not in seen else None)

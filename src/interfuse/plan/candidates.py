@@ -1,0 +1,150 @@
+"""Candidates of a region. In: a set of calls, the flow and the target. Out: ways to run it, each with estimate and bytes.
+
+Every region has its library candidate. A fused kernel is one where the lowering accepts it. A matrix product has its
+provider's form, with the activation that follows it in the epilogue where the provider knows it.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from interfuse.base.errors import UnsupportedError
+from interfuse.cost.estimate import Estimate
+from interfuse.cost.model import estimate, kernel_estimate
+from interfuse.cost.traffic import call_bytes, kernel_bytes, moved_bytes
+from interfuse.device.profile import DeviceProfile
+from interfuse.ir.graph import Call
+from interfuse.ir.layout import Layout
+from interfuse.ir.node import Node
+from interfuse.lower.families import Target, Work, lower
+from interfuse.lower.kernel import Kernel
+from interfuse.plan.flow import OUTPUT, Flow, cut, library_calls
+from interfuse.plan.plan import Candidate, KernelStep, LibraryStep, ProviderStep
+
+LIBRARY_SLACK = 1.15
+"""Library element-wise kernels reach about this much less of the bandwidth than the copy that the profile measured."""
+
+LINEAR_RATE = 0.7
+"""Share of the peak rate that a library matrix product reaches."""
+
+PROVIDERS: Mapping[str, tuple[str, ...]] = {"cpu": ("onednn.linear",), "cuda": (), "hip": ()}
+"""Matrix product providers raced against the captured call, by device kind."""
+
+
+@dataclass
+class Context:
+    """What candidate making needs: the flow, layouts, target (None: no kernels on this device), profile, memo of kernels.
+
+    `available(provider, dtype name)` tells why a provider cannot be used here, or None where it can.
+    """
+
+    flow: Flow
+    layouts: Mapping[Node, Layout]
+    target: Target | None
+    profile: DeviceProfile
+    unavailable: Mapping[str, str]
+    tried: dict[frozenset[int], tuple[Kernel, KernelStep] | str] = field(default_factory=dict)
+
+
+def outputs_of(calls: frozenset[int], flow: Flow) -> tuple[Node, ...]:
+    """The anchors of `calls` that someone else reads."""
+    found = [n for k in sorted(calls) for n in flow.graph.calls[k].outs if n is not None and flow.producer.get(n) == k]
+    return tuple(n for n in dict.fromkeys(found) if any(r == OUTPUT or r not in calls for r in flow.readers.get(n, ())))
+
+
+def fused(calls: frozenset[int], context: Context, name: str = "kernel", doc: tuple[str, ...] = ()) -> KernelStep:
+    """One kernel for `calls`. UnsupportedError says why there is none."""
+    known = context.tried.get(calls)
+    if isinstance(known, str):
+        raise UnsupportedError(known)
+    if known is not None and name == "kernel":
+        return known[1]
+    try:
+        if context.target is None:
+            raise UnsupportedError("no kernels are generated for this device")
+        outputs = outputs_of(calls, context.flow)
+        if not outputs:
+            raise UnsupportedError("nothing that anyone reads")
+        roots, inputs = cut(outputs, calls, context.flow)
+        kernel, reads = lower(name, Work(outputs, inputs, context.layouts, roots), context.target, doc)
+    except UnsupportedError as error:
+        context.tried[calls] = str(error)
+        raise
+    step = KernelStep(kernel, reads, outputs)
+    context.tried[calls] = (kernel, step)
+    return step
+
+
+def fused_candidate(step: KernelStep, profile: DeviceProfile) -> Candidate:
+    """The candidate that runs one generated kernel."""
+    return Candidate(f"fused: {step.kernel.family}", (step,), kernel_estimate(step.kernel, profile),
+                     kernel_bytes(step.kernel), 1, step.kernel.family)
+
+
+def call_estimate(call: Call, profile: DeviceProfile) -> Estimate:
+    """Predicted seconds of one captured call."""
+    moved, flops = call_bytes(call) * LIBRARY_SLACK, 0.0
+    linear = next((o for o in call.outs if o is not None and o.op == "linear"), None)
+    if linear is not None:
+        m, k = linear.inputs[0].shape
+        if all(isinstance(d, int) for d in (m, k, *linear.shape)):
+            flops = 2.0 * math.prod(int(d) for d in (m, k, linear.shape[1])) / LINEAR_RATE
+    return estimate(moved, flops, call.launches, profile)
+
+
+def library_candidate(calls: frozenset[int], context: Context) -> tuple[Candidate, frozenset[Node]]:
+    """The candidate that runs the captured calls, and the buffers that it reads."""
+    run, reads = library_calls(calls, context.flow)
+    graph = context.flow.graph
+    parts = [call_estimate(graph.calls[k], context.profile) for k in run]
+    total = Estimate(sum(p.seconds for p in parts), max((p.error for p in parts), default=0.3))
+    moved = sum(call_bytes(graph.calls[k]) for k in run)
+    launches = sum(graph.calls[k].launches for k in run)
+    label = "library: " + "+".join(dict.fromkeys(short_name(graph.calls[k].target) for k in sorted(calls)))
+    return Candidate(label, tuple(LibraryStep(k) for k in run), total, moved, launches), reads
+
+
+def short_name(target: str) -> str:
+    """aten.native_layer_norm.default -> layer_norm."""
+    name = target.split(".")[1] if target.count(".") >= 1 else target
+    name = name.strip("_")
+    return _PLAIN.get(name, name)
+
+
+_PLAIN = {"native_layer_norm": "layer_norm", "addmm": "linear", "mm": "linear", "scaled_dot_product_flash_attention_for_cpu": "attention",
+          "scaled_dot_product_flash_attention": "attention", "scaled_dot_product_efficient_attention": "attention",
+          "scaled_dot_product_cudnn_attention": "attention", "to_copy": "cast", "fused_rms_norm": "rms_norm"}
+
+ACTIVATIONS: Mapping[tuple[str, object], str] = {
+    ("aten.relu.default", None): "relu", ("aten.gelu.default", "none"): "gelu", ("aten.gelu.default", "tanh"): "gelu_tanh",
+    ("aten.tanh.default", None): "tanh", ("aten.sigmoid.default", None): "sigmoid", ("aten.silu.default", None): "swish"}
+"""Captured activations that providers have as an epilogue, by target and approximation."""
+
+
+def activation_of(call: Call) -> str | None:
+    """The epilogue that stands for an activation call, or None."""
+    if call.target == "aten.gelu.default":
+        return ACTIVATIONS.get((call.target, dict(call.kwargs).get("approximate", "none")))
+    return ACTIVATIONS.get((call.target, None))
+
+
+def linear_of(call: Call) -> Node | None:
+    """The `linear` node that the call computes, or None."""
+    out = call.outs[0] if call.outs else None
+    return out if out is not None and out.op == "linear" else None
+
+
+def provider_candidates(linear: Node, output: Node, activation: str, context: Context) -> list[Candidate]:
+    """A provider's matrix product, with `activation` ("none" for none) in its epilogue, for each usable provider."""
+    found = []
+    for provider in PROVIDERS.get(context.profile.kind, ()):
+        if provider in context.unavailable:
+            continue
+        step = ProviderStep(provider, linear.inputs, output, (("activation", activation),))
+        moved = moved_bytes(linear.inputs, (output,))
+        m, k = (int(d) for d in linear.inputs[0].shape)
+        flops = 2.0 * m * k * int(linear.shape[1]) / LINEAR_RATE
+        label = provider if activation == "none" else f"{provider} with {activation} epilogue"
+        found.append(Candidate(label, (step,), estimate(moved, flops, 1, context.profile), moved, 1, "provider"))
+    return found

@@ -1,0 +1,215 @@
+"""The planner. In: a rewritten graph, a target and a device profile. Out: a Plan: regions with ranked candidates.
+
+It forms regions greedily by predicted saving, gives each its candidates, and chooses by prediction; the race may choose
+otherwise later. Every refusal is recorded with its reason.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from interfuse.base.errors import UnsupportedError
+from interfuse.base.record import Record
+from interfuse.cost.model import kernel_estimate
+from interfuse.device.profile import DeviceProfile
+from interfuse.ir.graph import Graph
+from interfuse.ir.node import Node
+from interfuse.lower.families import Target
+from interfuse.lower.kernel import Kernel
+from interfuse.plan.candidates import (
+    Context,
+    activation_of,
+    fused,
+    fused_candidate,
+    library_candidate,
+    linear_of,
+    outputs_of,
+    provider_candidates,
+    short_name,
+)
+from interfuse.plan.flow import OUTPUT, Flow, analyse
+from interfuse.plan.plan import Candidate, KernelStep, Plan, Region
+from interfuse.plan.regions import Grouping, form
+
+
+def plan(graph: Graph, target: Target | None, profile: DeviceProfile, record: Record, off: tuple[str, ...] = (),
+         unavailable: Mapping[str, str] | None = None) -> Plan:
+    """The plan for `graph` on the device of `profile`.
+
+    target       what kernels are generated for; None plans library calls and providers only
+    off          region names, or parts of them, that stay on the library path
+    unavailable  providers that cannot be used here, with the reason
+    """
+    flow = analyse(graph)
+    context = Context(flow, graph_layouts(graph), target, profile, unavailable or {})
+    rejected: list[tuple[frozenset[int], str]] = []
+    groups = form(flow, lambda k: _fusable(flow, k), lambda calls: _judge(calls, context, rejected),
+                  lambda union, why: rejected.append((union, why)))
+    _join_activations(groups, flow)
+    kernels: dict[Kernel, str] = {}
+    regions = tuple(_region(calls, context, off, kernels, rejected) for calls in groups.ordered())
+    _note(graph, regions, rejected, record)
+    dropped = tuple((k, _why_dropped(graph, k)) for k in range(len(graph.calls)) if k not in set(flow.needed))
+    return Plan(graph, regions, dropped)
+
+
+def library_plan(graph: Graph, profile: DeviceProfile) -> Plan:
+    """The plan that runs every needed call as captured, one region a call."""
+    flow = analyse(graph)
+    context = Context(flow, {}, None, profile, {})
+    regions = []
+    for k in flow.needed:
+        calls = frozenset((k,))
+        candidate, reads = library_candidate(calls, context)
+        regions.append(Region(short_name(graph.calls[k].target), (k,), _sorted(reads), outputs_of(calls, flow), (candidate,),
+                              reason=graph.calls[k].reason or "library path asked for"))
+    return Plan(graph, tuple(regions))
+
+
+def graph_layouts(graph: Graph) -> dict[Node, "object"]:
+    """Where values lie when they get a buffer: as captured, graph outputs as the model's caller expects them."""
+    layouts = graph.layouts()
+    return layouts
+
+
+def _fusable(flow: Flow, k: int) -> bool:
+    call = flow.graph.calls[k]
+    return not call.opaque and not call.effect and linear_of(call) is None
+
+
+def _judge(calls: frozenset[int], context: Context, rejected: list[tuple[frozenset[int], str]]) -> float | None:
+    try:
+        return kernel_estimate(fused(calls, context).kernel, context.profile).seconds
+    except UnsupportedError as error:
+        rejected.append((calls, str(error)))
+        return None
+
+
+def _join_activations(groups: Grouping, flow: Flow) -> None:
+    """Join a matrix product with the activation that alone reads it."""
+    for k in flow.needed:
+        linear = linear_of(flow.graph.calls[k])
+        if linear is None:
+            continue
+        readers = flow.readers.get(linear, ())
+        if len(readers) != 1 or readers[0] == OUTPUT or activation_of(flow.graph.calls[readers[0]]) is None:
+            continue
+        group = groups.group_of[readers[0]]
+        if groups.members[group] == {readers[0]} and flow.leaves[readers[0]] == (linear,):
+            groups.merge(groups.group_of[k], group)
+
+
+def _region(calls: frozenset[int], context: Context, off: tuple[str, ...], kernels: dict[Kernel, str],
+            rejected: list[tuple[frozenset[int], str]]) -> Region:
+    graph = context.flow.graph
+    name = region_name(calls, graph)
+    library, reads = library_candidate(calls, context)
+    outputs = outputs_of(calls, context.flow)
+    candidates: list[Candidate] = [library]
+    reason = ""
+    if any(part and part in name for part in off):
+        reason = "switched off by name"
+    else:
+        try:
+            candidates = [*_faster(calls, name, context, kernels), library]
+        except UnsupportedError as error:
+            reason = str(error)
+    opaque = next((graph.calls[k].reason for k in sorted(calls) if graph.calls[k].opaque), "")
+    read = set(reads)
+    for c in candidates:
+        for step in c.steps:
+            if isinstance(step, KernelStep):
+                read |= {n for n in step.inputs if n not in outputs}
+    ranked = tuple(sorted(candidates, key=lambda c: c.estimate.seconds))
+    best = "only the library can run it" if len(ranked) == 1 else f"predicted {ranked[0].estimate.seconds * 1e6:.1f} us"
+    return Region(name, tuple(sorted(calls)), _sorted(read), outputs, ranked, 0, opaque or reason or best)
+
+
+def _faster(calls: frozenset[int], name: str, context: Context, kernels: dict[Kernel, str]) -> list[Candidate]:
+    """The candidates beside the library's."""
+    graph = context.flow.graph
+    linears = [n for k in sorted(calls) if (n := linear_of(graph.calls[k])) is not None]
+    if not linears and any(graph.calls[k].opaque for k in calls):
+        return []
+    if not linears:
+        return [fused_candidate(_kernel(calls, name, context, kernels), context.profile)]
+    (linear,) = linears
+    product = frozenset(k for k in calls if linear_of(graph.calls[k]) is not None)
+    rest = calls - product
+    if not rest:
+        return provider_candidates(linear, linear, "none", context)
+    (after,) = rest
+    (output,) = outputs_of(calls, context.flow)
+    found = provider_candidates(linear, output, activation_of(graph.calls[after]) or "none", context)
+    try:
+        step = _kernel(rest, short_name(graph.calls[after].target), context, kernels)
+    except UnsupportedError:
+        return found
+    second = fused_candidate(step, context.profile)
+    first, _ = library_candidate(product, context)
+    for alone in (*provider_candidates(linear, linear, "none", context), first):
+        found.append(_chain(alone, second))
+    return found
+
+
+def _chain(first: Candidate, second: Candidate) -> Candidate:
+    total = replace(first.estimate, seconds=first.estimate.seconds + second.estimate.seconds, parts=())
+    family = second.family if first.family == "library" else first.family
+    return Candidate(f"{first.label}, then {second.label}", (*first.steps, *second.steps), total,
+                     first.bytes + second.bytes, first.launches + second.launches, family)
+
+
+def _kernel(calls: frozenset[int], name: str, context: Context, kernels: dict[Kernel, str]) -> KernelStep:
+    """The region's kernel under a name of its own; equal kernels share one."""
+    step = fused(calls, context)
+    plain = replace(step.kernel, name="", doc=())
+    found = kernels.get(plain)
+    if found is None:
+        wish = "".join(ch if ch.isalnum() else "_" for ch in name)
+        taken = sum(1 for n in kernels.values() if n == wish or n.startswith(wish + "_v"))
+        found = kernels[plain] = wish if not taken else f"{wish}_v{taken + 1}"
+    return replace(step, kernel=replace(step.kernel, name=found, doc=_doc(step, calls, context)))
+
+
+def _doc(step: KernelStep, calls: frozenset[int], context: Context) -> tuple[str, ...]:
+    """What a reader of the generated file wants to know first."""
+    graph = context.flow.graph
+    sources = dict.fromkeys(f"{graph.calls[k].source} ({short_name(graph.calls[k].target)})" for k in sorted(calls) if graph.calls[k].source)
+    shapes = [f"{p.name}: {list(p.shape)} {p.dtype}" for p in step.kernel.params if p.mode != "scratch"]
+    reads = sum(n.dtype.bytes * int(n.size) for n in step.inputs if isinstance(n.size, int))
+    writes = sum(n.dtype.bytes * int(n.size) for n in step.outputs if isinstance(n.size, int))
+    return ("; ".join(shapes), f"Family: {step.kernel.family}. Reads {reads} bytes, writes {writes} bytes.",
+            "From: " + ", ".join(sources) if sources else "")
+
+
+def region_name(calls: frozenset[int], graph: Graph) -> str:
+    """The calls' short names in order, joined by +, with repeats and views left out."""
+    names = [short_name(graph.calls[k].target) for k in sorted(calls)]
+    short = [n for i, n in enumerate(names) if i == 0 or n != names[i - 1]]
+    return "+".join(short) if len(short) <= 6 else "+".join((*short[:3], f"{len(short) - 4} more", short[-1]))
+
+
+def _sorted(nodes: "set[Node] | frozenset[Node]") -> tuple[Node, ...]:
+    return tuple(sorted(nodes, key=lambda n: (n.hint, repr(n))))
+
+
+def _why_dropped(graph: Graph, k: int) -> str:
+    call = graph.calls[k]
+    if call.view_of is not None:
+        return "view: index arithmetic of its reader"
+    return "its value is not needed, or is computed inside its readers"
+
+
+def _note(graph: Graph, regions: tuple[Region, ...], rejected: list[tuple[frozenset[int], str]], record: Record) -> None:
+    """Write each region and every refusal that concerns it into the record."""
+    for i, region in enumerate(regions):
+        inside = set(region.calls)
+        refused = [{"with": region_name(union, graph), "reason": why} for union, why in rejected if union & inside and not union <= inside]
+        record.add(
+            "region", f"{i}:{region.name}", name=region.name, calls=list(region.calls),
+            targets=[graph.calls[k].target for k in region.calls],
+            sources=list(dict.fromkeys(graph.calls[k].source for k in region.calls if graph.calls[k].source)),
+            before_launches=region.library.launches, before_bytes=region.library.bytes,
+            candidates=[{"label": c.label, "family": c.family, "launches": c.launches, "bytes": c.bytes,
+                         "predicted_us": c.estimate.seconds * 1e6, "error_bar": c.estimate.error} for c in region.candidates],
+            chosen=region.chosen, reason=region.reason, rejected=refused[:8])

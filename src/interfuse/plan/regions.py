@@ -1,0 +1,141 @@
+"""Forming regions. In: a flow and a judge of merges. Out: sets of calls that run as one unit, in an order that works.
+
+Greedy, in program order: a call joins the regions that feed it where one kernel can hold the union, the merged kernel is
+predicted to be no slower, and no path leaves the union and comes back. Siblings that read the same buffers are tried after.
+"""
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+
+from interfuse.plan.flow import OUTPUT, Flow
+
+Judge = Callable[[frozenset[int]], "float | None"]
+"""Predicted seconds of one kernel for a set of calls; None where there is no such kernel."""
+
+MOST_CALLS = 64
+"""Calls in one region at most: compile time and registers grow with it."""
+
+
+class Grouping:
+    """Regions under construction: which call is in which group, and the edges between groups."""
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+        self.group_of: dict[int, int] = {k: k for k in flow.needed}
+        self.members: dict[int, frozenset[int]] = {k: frozenset((k,)) for k in flow.needed}
+        self.edges: dict[int, set[int]] = {k: set() for k in flow.needed}
+        for reader in flow.needed:
+            for leaf in flow.leaves[reader]:
+                maker = flow.producer.get(leaf)
+                if maker is not None and maker != reader:
+                    self.edges[maker].add(reader)
+
+    def successors(self, group: int) -> set[int]:
+        """The groups that read what `group` makes."""
+        out = {self.group_of[s] for k in self.members[group] for s in self.edges[k] if s in self.group_of}
+        out.discard(group)
+        return out
+
+    def would_loop(self, first: int, second: int) -> bool:
+        """True where a path from one group to the other passes through a third: merging them would close a circle."""
+        return self._around(first, second) or self._around(second, first)
+
+    def _around(self, start: int, end: int) -> bool:
+        highest = max(self.members[end])
+        stack = [s for s in self.successors(start) if s != end]
+        seen = set(stack)
+        while stack:
+            for s in self.successors(stack.pop()):
+                if s == end:
+                    return True
+                # Program order only grows along edges, so a group that starts behind `end` cannot come back to it.
+                if s not in seen and min(self.members[s]) <= highest:
+                    seen.add(s)
+                    stack.append(s)
+        return False
+
+    def merge(self, first: int, second: int) -> int:
+        """Join two groups; the name of the joint one."""
+        joint = self.members.pop(first) | self.members.pop(second)
+        for k in joint:
+            self.group_of[k] = first
+        self.members[first] = joint
+        return first
+
+    def ordered(self) -> list[frozenset[int]]:
+        """The groups, each after what it reads, otherwise in program order (so that buffers live as long as eager's)."""
+        waits: dict[int, int] = dict.fromkeys(self.members, 0)
+        for g in self.members:
+            for s in self.successors(g):
+                waits[s] += 1
+        ready = [(max(self.members[g]), g) for g, n in waits.items() if n == 0]
+        heapq.heapify(ready)
+        out: list[frozenset[int]] = []
+        while ready:
+            _, g = heapq.heappop(ready)
+            out.append(self.members[g])
+            for s in self.successors(g):
+                waits[s] -= 1
+                if waits[s] == 0:
+                    heapq.heappush(ready, (max(self.members[s]), s))
+        return out
+
+
+def form(flow: Flow, fusable: Callable[[int], bool], judge: Judge, reject: Callable[[frozenset[int], str], None]) -> Grouping:
+    """Groups of calls. `fusable(call)` tells what may go into a kernel, `reject(union, why)` notes each refusal."""
+    groups = Grouping(flow)
+    cost: dict[int, float | None] = {}
+
+    def seconds(g: int) -> float | None:
+        if g not in cost:
+            cost[g] = judge(groups.members[g])
+        return cost[g]
+
+    def attempt(first: int, second: int) -> int | None:
+        union = groups.members[first] | groups.members[second]
+        if len(union) > MOST_CALLS:
+            reject(union, f"more than {MOST_CALLS} calls")
+            return None
+        if groups.would_loop(first, second):
+            reject(union, "something between them runs elsewhere")
+            return None
+        joint, apart = judge(union), (seconds(first), seconds(second))
+        if joint is None or any(a is None for a in apart):
+            return None
+        together = sum(a for a in apart if a is not None)
+        if joint > together:
+            reject(union, f"predicted {joint * 1e6:.1f} us together, {together * 1e6:.1f} us apart")
+            return None
+        g = groups.merge(first, second)
+        cost[g] = joint
+        return g
+
+    for k in flow.needed:
+        if not fusable(k):
+            continue
+        for maker in _makers(flow, k):
+            g = groups.group_of[k]
+            if maker in groups.group_of and fusable(maker) and groups.group_of[maker] != g:
+                attempt(groups.group_of[maker], g)
+    for k in flow.needed:
+        if fusable(k):
+            for sibling in _siblings(flow, k):
+                first, g = groups.group_of[sibling], groups.group_of[k]
+                if fusable(sibling) and first != g and groups.flow.graph.calls[sibling].outs:
+                    attempt(first, g)
+    return groups
+
+
+def _makers(flow: Flow, k: int) -> Iterable[int]:
+    """The calls that make what call k reads, latest first: the nearest is the likeliest to still be in a register."""
+    found = {flow.producer[leaf] for leaf in flow.leaves[k] if leaf in flow.producer}
+    return sorted(found - {k}, reverse=True)
+
+
+def _siblings(flow: Flow, k: int) -> Iterable[int]:
+    """Earlier calls that read a large buffer that call k reads too."""
+    largest = max((leaf.size for leaf in flow.leaves[k] if isinstance(leaf.size, int)), default=0)
+    shared = [leaf for leaf in flow.leaves[k] if leaf.size == largest]
+    found = {r for leaf in shared for r in flow.readers.get(leaf, ()) if r != OUTPUT and r < k}
+    return sorted(found, reverse=True)[:4]
