@@ -5,43 +5,50 @@ which rule an operand breaks.
 """
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from interfuse.ir.check import check_operands, check_value, require, row_of, slice_fits
 from interfuse.ir.dtypes import BOOL, F32, F64, I64, DType
-from interfuse.ir.check import require
-from interfuse.ir.index import Dim, product
+from interfuse.ir.index import Dim, product, wrap
 from interfuse.ir.node import Node, make
-from interfuse.ir.ops import ELEMENTWISE, REDUCE, SCAN, TABLE, result_type
+from interfuse.ir.ops import ELEMENTWISE, REDUCE, SCAN, result_type
 
 
 def constant(value: bool | int | float, dtype: DType) -> Node:
-    """The 0-d constant `value` of `dtype`."""
-    kind = bool if dtype.kind == "bool" else float if dtype.is_float else int
-    return make("const", (), dtype, (), value=kind(value))
+    """The 0-d constant `value` of `dtype`; GraphError where an integer type cannot hold it exactly."""
+    if dtype.kind in ("int", "uint"):
+        require(math.isfinite(value) and int(value) == value, f"{value!r} is no constant of {dtype}")
+        value = int(value)
+    else:
+        value = bool(value) if dtype.kind == "bool" else float(value)
+    check_value(value, dtype)
+    return make("const", (), dtype, (), value=value)
 
 
 def iota(size: Dim, dtype: DType = I64) -> Node:
     """0, 1, ..., size - 1, shape [size]."""
+    require(dtype is not BOOL and wrap(size).hi >= 0, f"iota of {size} as {dtype}")
     return make("iota", (), dtype, (size,))
 
 
 def placeholder(name: str, dtype: DType, shape: tuple[Dim, ...]) -> Node:
     """The graph input `name`."""
-    return make("input", (), dtype, shape, name=name, hint=name)
+    require(bool(name) and all(wrap(d).hi >= 0 for d in shape), f"input {name!r} of shape {shape}")
+    return make("input", (), dtype, tuple(shape), name=name, hint=name)
 
 
 def apply(op: str, *inputs: Node, dtype: DType | None = None, source: str = "", hint: str = "", **attrs: Any) -> Node:
-    """An element-wise operator on operands of one shape."""
-    row = TABLE[op]
-    require(row.band == ELEMENTWISE, f"{op} is not element-wise")
+    """An element-wise operator on operands of one shape; `dtype` only for cast, whose result the table leaves open."""
+    row = row_of(op, ELEMENTWISE)
     require(row.arity == len(inputs), f"{op} takes {row.arity} operands, not {len(inputs)}")
     require(all(i.shape == inputs[0].shape for i in inputs), f"{op} on shapes {[i.shape for i in inputs]}: broadcast first")
-    typed = inputs[1:] if op == "where" else inputs
-    require(all(i.dtype is typed[0].dtype for i in typed), f"{op} on types {[i.dtype for i in inputs]}: cast first")
-    require(op != "where" or inputs[0].dtype is BOOL, "where's condition must be bool")
-    require(not typed[0].dtype.is_narrow or op in ("cast", "where"), f"{op} on {typed[0].dtype}: widen to f32 first")
-    return make(op, inputs, dtype or result_type(row, tuple(i.dtype for i in inputs)) or inputs[0].dtype, inputs[0].shape,
-                source=source, hint=hint, **attrs)
+    types = tuple(i.dtype for i in inputs)
+    check_operands(op, types)
+    out = result_type(row, types) or dtype
+    require(out is not None and dtype in (None, out), f"{op} gives {out}, not {dtype}")
+    assert out is not None
+    return make(op, inputs, out, inputs[0].shape, source=source, hint=hint, **attrs)
 
 
 def cast(x: Node, dtype: DType) -> Node:
@@ -79,6 +86,8 @@ def take_slice(x: Node, starts: tuple[Dim, ...], shape: tuple[Dim, ...], steps: 
     """x[starts[k] : : steps[k]] with shape[k] elements along each dimension; steps are positive."""
     steps = steps or (1,) * len(shape)
     require(len(starts) == len(shape) == len(x.shape) == len(steps) and min(steps, default=1) > 0, f"slice {x.shape} at {starts}")
+    fits = all(map(slice_fits, x.shape, starts, steps, shape))
+    require(fits, f"slice of {shape} at {starts} by {steps} leaves {x.shape}")
     if x.shape == tuple(shape) and all(s == 0 for s in starts) and all(s == 1 for s in steps):
         return x
     return make("slice", (x,), x.dtype, tuple(shape), starts=tuple(starts), steps=tuple(steps), hint=x.hint)
@@ -86,6 +95,7 @@ def take_slice(x: Node, starts: tuple[Dim, ...], shape: tuple[Dim, ...], steps: 
 
 def broadcast(x: Node, shape: tuple[Dim, ...]) -> Node:
     """x broadcast to `shape` by PyTorch's rule: leading dimensions added, then sizes of 1 repeated."""
+    require(len(x.shape) <= len(shape), f"broadcast {x.shape} to {shape}")
     return expand(reshape(x, (1,) * (len(shape) - len(x.shape)) + x.shape), shape)
 
 
@@ -95,19 +105,23 @@ def reduce(op: str, x: Node, axes: tuple[int, ...], keepdims: bool = False, hint
     keepdims puts the reduced sizes back as 1 by a reshape. Reductions over no elements give the operator's identity
     (max and min of nothing are the caller's error, as in PyTorch).
     """
-    row = TABLE[op]
-    require(row.band == REDUCE, f"{op} is not a reduction")
-    require(all(0 <= a < len(x.shape) for a in axes), f"{op} over {axes} of {x.shape}")
-    require(not x.dtype.is_narrow, f"{op} on {x.dtype}: widen to f32 first")
+    row, arg = row_of(op, REDUCE), op in ("argmax", "argmin")
+    require(len(set(axes)) == len(axes) and all(0 <= a < len(x.shape) for a in axes), f"{op} over {axes} of {x.shape}")
+    require(not arg or len(axes) == 1, f"{op} takes one axis, not {axes}")
+    require(set(attrs) == ({"correction"} if op == "variance" else set()), f"{op} with attributes {sorted(attrs)}")
+    require(not ((arg or op in ("max", "min")) and any(x.shape[a] == 0 for a in axes)), f"{op} of no elements")
+    check_operands(op, (x.dtype,))
     shape = tuple(d for k, d in enumerate(x.shape) if k not in axes)
-    dtype = I64 if op in ("argmax", "argmin") else BOOL if row.result == "bool" else x.dtype
+    dtype = I64 if arg else BOOL if row.result == "bool" else x.dtype
     out = make(op, (x,), dtype, shape, axes=tuple(sorted(axes)), hint=hint or op, **attrs)
     return reshape(out, tuple(1 if k in axes else d for k, d in enumerate(x.shape))) if keepdims else out
 
 
 def scan(op: str, x: Node, axis: int, reverse: bool = False) -> Node:
     """A cumulative operator along one axis, of x's shape."""
-    require(TABLE[op].band == SCAN and 0 <= axis < len(x.shape), f"{op} along {axis} of {x.shape}")
+    row_of(op, SCAN)
+    check_operands(op, (x.dtype,))
+    require(0 <= axis < len(x.shape), f"{op} along {axis} of {x.shape}")
     return make(op, (x,), x.dtype, x.shape, axis=axis, reverse=reverse)
 
 
@@ -116,7 +130,7 @@ def linear(x: Node, weight: Node, bias: Node | None = None, hint: str = "linear"
     require(len(x.shape) == len(weight.shape) == 2 and x.shape[1] == weight.shape[1], f"linear {x.shape} by {weight.shape}")
     require(bias is None or bias.shape == (weight.shape[0],), "linear: bias must be [N]")
     inputs = (x, weight) if bias is None else (x, weight, bias)
-    require(all(i.dtype is x.dtype for i in inputs) and x.dtype.is_float, "linear on one floating type")
+    check_operands("linear", tuple(i.dtype for i in inputs))
     return make("linear", inputs, x.dtype, (x.shape[0], weight.shape[0]), hint=hint)
 
 

@@ -1,10 +1,58 @@
-"""One check shared by constructors and the verifier. In: a condition and a sentence. Out: nothing, or GraphError."""
+"""Checks shared by constructors and the verifier. In: a condition and a sentence, or types and values. Out: nothing, or GraphError."""
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from interfuse.base.errors import GraphError
+from interfuse.ir.dtypes import BOOL, F32, OPAQUE, DType
+from interfuse.ir.index import Dim, wrap
+from interfuse.ir.ops import BITWISE, FLOAT_ONLY, MOVEMENT, NUMBERS_ONLY, SHIFTS, SOURCE, TABLE, Op
 
 
 def require(condition: bool, sentence: str) -> None:
     """Raise GraphError with `sentence` unless `condition` holds."""
     if not condition:
-        raise GraphError(sentence + ".")
+        raise GraphError(sentence.rstrip(".") + ".")
+
+
+def row_of(op: str, *bands: str) -> Op:
+    """The table's row of `op`; GraphError where there is none, or none in `bands` when these are given."""
+    row = TABLE.get(op)
+    if row is None or (bands and row.band not in bands):
+        raise GraphError(f"there is no operator {op!r}{' among ' + ', '.join(bands) if bands else ''}; see the table in ir/ops.py.")
+    return row
+
+
+def check_operands(op: str, types: tuple[DType, ...]) -> None:
+    """GraphError unless `op` takes operands of these element types (their number is already right)."""
+    row = TABLE[op]
+    if row.band in (MOVEMENT, SOURCE):
+        return
+    typed = types[1:] if op == "where" else types
+    require(all(t is typed[0] for t in typed), f"{op} on types {list(types)}: cast first")
+    require(op != "where" or types[0] is BOOL, "where's condition must be bool")
+    t = typed[0]
+    require(t not in OPAQUE, f"{op} on {t}: complex values only pass through library calls")
+    require(not t.is_narrow or op in ("cast", "where", "linear", "matmul"), f"{op} on {t}: widen to f32 first")
+    require(op not in FLOAT_ONLY or t.is_float, f"{op} on {t}: it takes floats")
+    require(op not in NUMBERS_ONLY or t is not BOOL, f"{op} on bool: cast first")
+    require(op not in BITWISE or not t.is_float, f"{op} on {t}: it takes bool or integers")
+    require(op not in SHIFTS or t.kind in ("int", "uint"), f"{op} on {t}: it takes integers")
+    require(op != "round" or t is F32, f"round from {t}: it takes f32")
+
+
+def check_value(value: Any, dtype: DType) -> None:
+    """GraphError unless the plain `value` is a constant that `dtype` can hold: bool, int or float as the type is."""
+    kind = {"bool": bool, "int": int, "uint": int, "float": float}.get(dtype.kind)
+    require(kind is not None and type(value) is kind, f"{value!r} is no constant of {dtype}")
+    if kind is int:
+        info = np.iinfo(dtype.numpy)
+        require(info.min <= value <= info.max, f"{value} lies outside {dtype}")
+
+
+def slice_fits(size: Dim, start: Dim, step: int, count: Dim) -> bool:
+    """False where a slice certainly leaves its dimension, whatever the size symbols are; True else. All in elements."""
+    first, last = wrap(start), wrap(start) + (wrap(count) - 1) * step
+    return step > 0 and (wrap(count).hi <= 0 or (first.hi >= 0 and (last - size).lo < 0))

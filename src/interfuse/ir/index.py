@@ -41,6 +41,9 @@ class Expr:
     def __sub__(self, other: Dim) -> Expr:
         return add(self, mul(other, -1))
 
+    def __rsub__(self, other: Dim) -> Expr:
+        return add(mul(self, -1), other)
+
     def __floordiv__(self, other: Dim) -> Expr:
         return floordiv(self, other)
 
@@ -58,6 +61,8 @@ _table: dict[tuple, Expr] = {}
 
 
 def _intern(op: str, args: tuple[Expr, ...] = (), value: int = 0, name: str = "", lo: int = -INF, hi: int = INF) -> Expr:
+    if args and lo == hi and abs(lo) < INF:
+        return const(lo)
     key = (op, tuple(id(a) for a in args), value, name, lo, hi)
     found = _table.get(key)
     if found is None:
@@ -119,7 +124,10 @@ def _from_terms(terms: Mapping[Expr, int]) -> Expr:
         parts.append(const(constant))
     if len(parts) == 1:
         return parts[0]
-    return _intern("add", tuple(parts), lo=_clamp(sum(p.lo for p in parts)), hi=_clamp(sum(p.hi for p in parts)))
+    # An end at INF means "no bound", so a sum that has one has none either.
+    lo = -INF if any(p.lo <= -INF for p in parts) else _clamp(sum(p.lo for p in parts))
+    hi = INF if any(p.hi >= INF for p in parts) else _clamp(sum(p.hi for p in parts))
+    return _intern("add", tuple(parts), lo=lo, hi=hi)
 
 
 def _clamp(v: int) -> int:
@@ -182,6 +190,10 @@ def mul(a: Dim, b: Dim) -> Expr:
             for fb, cb in _terms(b).items():
                 out = add(out, mul(mul(fa, fb), ca * cb))
         return out
+    if any(e.op == "mul" and e.args[-1].op == "const" for e in (a, b)):
+        (fa, ca), = _terms(a).items()
+        (fb, cb), = _terms(b).items()
+        return mul(mul(fa, fb), ca * cb)
     flat = tuple(sorted((*(a.args if a.op == "mul" else (a,)), *(b.args if b.op == "mul" else (b,))), key=_order))
     return _intern("mul", flat, **_mul_bounds(flat))
 
@@ -229,7 +241,7 @@ def mod(a: Dim, b: Dim) -> Expr:
     """a % b, with the sign of b; b > 0."""
     a, b = wrap(a), wrap(b)
     if b.op != "const":
-        return const(0) if a is b else _intern("mod", (a, b), lo=0, hi=max(b.hi - 1, 0))
+        return const(0) if a is b else _intern("mod", (a, b), lo=0, hi=max(b.hi - 1, 0) if b.hi < INF else INF)
     n = b.value
     if n <= 0:
         raise ValueError(f"mod by {n}: the divisor must be positive")
@@ -352,7 +364,7 @@ def delinearize(flat: Dim, shape: tuple[Dim, ...]) -> tuple[Expr, ...]:
     out: list[Expr] = []
     rest = wrap(flat)
     for k, d in enumerate(reversed(shape)):
-        if unwrap(d) == 1:
+        if unwrap(d) in (0, 1):  # of size 0, no element is ever indexed
             out.append(const(0))
         elif k == len(shape) - 1:
             out.append(rest)
@@ -375,5 +387,8 @@ def text(e: Dim, spell: Callable[[str], str] = lambda name: name, div: str = "//
     joint = {"add": " + ", "mul": " * ", "floordiv": f" {div} ", "mod": " % "}[e.op]
     # The right operand of a division or mod needs brackets at its own level; the left one below it.
     parts = [text(a, spell, div, level + (i > 0 and level == 3) - (i == 0 and level == 3)) for i, a in enumerate(e.args)]
-    body = joint.join(parts)
+    if e.op == "add" and e.args[-1].op == "const" and e.args[-1].value < 0:
+        body = f"{joint.join(parts[:-1])} - {-e.args[-1].value}"
+    else:
+        body = joint.join(parts)
     return f"({body})" if level < parent or (level == 3 and parent == 2) else body

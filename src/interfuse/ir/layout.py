@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from interfuse.ir.index import Dim, contiguous_strides, product, unwrap, wrap
+from interfuse.ir.index import Dim, contiguous_strides, floordiv, mod, product, unwrap, wrap
 from interfuse.ir.node import Node
 
 
@@ -60,6 +60,26 @@ def _runs(shape: tuple[Dim, ...], strides: tuple[Dim, ...]) -> list[tuple[Dim, D
     return runs
 
 
+def _quotient(a: Dim, b: Dim) -> Dim | None:
+    """a / b where b divides a whatever the size symbols are (as far as their terms show it); None else."""
+    if isinstance(b, int):
+        return unwrap(floordiv(a, b)) if unwrap(mod(a, b)) == 0 else None
+    if a is b:
+        return 1
+    if isinstance(a, int):
+        return None
+    left = list(a.args if a.op == "mul" else (a,))
+    number = left.pop().value if left[-1].op == "const" else 1
+    for factor in b.args if b.op == "mul" else (b,):
+        if factor.op == "const" and number % factor.value == 0:
+            number //= factor.value
+        elif factor in left:
+            left.remove(factor)
+        else:
+            return None
+    return product((*left, number))
+
+
 def _reshaped(old: tuple[Dim, ...], new: tuple[Dim, ...], base: Layout) -> Layout | None:
     if product(old) == 0:
         return Layout(contiguous_strides(new), base.offset)
@@ -72,14 +92,9 @@ def _reshaped(old: tuple[Dim, ...], new: tuple[Dim, ...], base: Layout) -> Layou
             continue
         if room == 1 and runs:
             room, stride = runs.pop()
-        if not isinstance(room, int) or not isinstance(d, int):
-            if room != d:
-                return None
-            strides.append(stride)
-            room = 1
-        elif room % d:
+        left = _quotient(room, d)
+        if left is None:
             return None
-        else:
-            strides.append(stride)
-            room, stride = room // d, unwrap(wrap(stride) * d)
+        strides.append(stride)
+        room, stride = left, unwrap(wrap(stride) * d)
     return Layout(tuple(reversed(strides)), base.offset)

@@ -7,11 +7,12 @@ source line and a readable hint travel along but are not part of identity, so eq
 from __future__ import annotations
 
 import weakref
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from interfuse.ir.dtypes import DType
-from interfuse.ir.index import Dim, product
+from interfuse.ir.index import Dim, Expr, product
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +49,20 @@ class Node:
 _interned: weakref.WeakValueDictionary[tuple, Node] = weakref.WeakValueDictionary()
 
 
+def expressions(value: Any) -> tuple[Expr, ...]:
+    """The index expressions inside an attribute value, in order."""
+    if isinstance(value, Expr):
+        return (value,)
+    return tuple(e for v in value for e in expressions(v)) if isinstance(value, tuple) else ()
+
+
 def make(op: str, inputs: tuple[Node, ...], dtype: DType, shape: tuple[Dim, ...], token: int | None = None,
          source: str = "", hint: str = "", **attrs: Any) -> Node:
-    """The node with these parts, created if there is none yet. Types are not checked here: see `ops.build`."""
+    """The node with these parts, created if there is none yet. Types are not checked here: see `build` and `verify`."""
     pairs = tuple(sorted(attrs.items()))
-    # repr, not equality, keys the attributes: 1, 1.0 and True, or 0.0 and -0.0, are different constants.
-    key = (op, tuple(id(i) for i in inputs), dtype.name, tuple(shape), repr(pairs), token)
+    # repr, not equality, keys the attributes: 1, 1.0 and True, or 0.0 and -0.0, are different constants. Index expressions
+    # print without their intervals, so they stand in the key themselves.
+    key = (op, tuple(id(i) for i in inputs), dtype.name, tuple(shape), repr(pairs), expressions(pairs), token)
     found = _interned.get(key)
     if found is None:
         found = Node(op, tuple(inputs), dtype, tuple(shape), pairs, token, source, hint)
@@ -61,8 +70,11 @@ def make(op: str, inputs: tuple[Node, ...], dtype: DType, shape: tuple[Dim, ...]
     return found
 
 
-def topological(roots: tuple[Node, ...] | list[Node]) -> list[Node]:
-    """Every node that the roots need, inputs before users, in a stable order; iterative, so depth is no limit."""
+def topological(roots: Sequence[Node], leaves: Collection[Node] = ()) -> list[Node]:
+    """Every node that the roots need, inputs before users, in a stable order; iterative, so depth is no limit.
+
+    Nodes in `leaves` (give a set or dict) come out themselves, but nothing that only they need does.
+    """
     done: set[Node] = set()
     out: list[Node] = []
     for root in roots:
@@ -71,7 +83,7 @@ def topological(roots: tuple[Node, ...] | list[Node]) -> list[Node]:
             node, k = stack.pop()
             if node in done:
                 continue
-            if k < len(node.inputs):
+            if k < len(node.inputs) and node not in leaves:
                 stack.append((node, k + 1))
                 if node.inputs[k] not in done:
                     stack.append((node.inputs[k], 0))

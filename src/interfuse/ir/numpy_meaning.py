@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from interfuse.ir.dtypes import ALL, DType
+from interfuse.ir.dtypes import ALL, F8E4M3, DType
 
 Array = np.ndarray
 Meaning = Callable[[Any, Sequence[Array], bool], Array]
@@ -46,12 +46,43 @@ def _stable_sigmoid(x: Array) -> Array:
 
 
 def _truncated_div(a: Array, b: Array) -> Array:
-    return a / b if a.dtype.kind == "f" else np.trunc(a / b)
+    if a.dtype.kind == "f":
+        return a / b
+    floored = np.floor_divide(a, b)
+    return floored + ((floored < 0) & (floored * b != a))
+
+
+def _remainder(a: Array, b: Array) -> Array:
+    # The C remainder, moved by one divisor where its sign differs; NumPy's own gives a zero the divisor's sign.
+    if a.dtype.kind != "f":
+        return np.remainder(a, b)
+    rest = np.fmod(a, b)
+    return np.where((rest != 0) & ((b < 0) != (rest < 0)), rest + b, rest)
 
 
 def _floordiv(a: Array, b: Array) -> Array:
-    # PyTorch floors the quotient of the exact remainder, as Python does; x / 0 keeps IEEE's infinity.
-    return np.where(b == 0, a / b, np.floor_divide(a, b)) if a.dtype.kind == "f" else np.floor_divide(a, b)
+    # The exact quotient of a less its remainder, then floored, as Python does; x / 0 keeps IEEE's infinity.
+    if a.dtype.kind != "f":
+        return np.floor_divide(a, b)
+    rest = np.fmod(a, b)
+    quotient = (a - rest) / b - ((rest != 0) & ((b < 0) != (rest < 0)))
+    near = np.floor(quotient)
+    near = np.where(quotient - near > 0.5, near + 1, near)
+    return np.where(b == 0, a / b, np.where(quotient == 0, np.copysign(np.zeros_like(a), a / b), near))
+
+
+def _power(a: Array, b: Array) -> Array:
+    if a.dtype.kind == "f":
+        return np.power(a, b)
+    # Integers: 1 / a**n truncates to 0 but for a = 1 and a = -1.
+    inverse = np.where(a == 1, 1, np.where(a == -1, np.where(b % 2 == 0, 1, -1), 0))
+    return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0)))
+
+
+def _narrowed(x: Array, dtype: DType) -> Array:
+    """x as a narrow float: wider floats and integers pass through float32, and f8e4m3, which has no infinity, saturates."""
+    x = x if x.dtype.itemsize < 4 and x.dtype.kind != "i" else x.astype(np.float32)
+    return (np.clip(x.astype(np.float32), -448, 448) if dtype is F8E4M3 else x).astype(dtype.numpy)
 
 
 neg, absolute, sqrt, exp, exp2, expm1 = map(_pointwise, (np.negative, np.abs, np.sqrt, np.exp, np.exp2, np.expm1))
@@ -61,7 +92,7 @@ floor, ceil, trunc, rint, isnan, isinf = map(_pointwise, (np.floor, np.ceil, np.
 rsqrt, sigmoid, erf, invert = map(_pointwise, (lambda x: 1 / np.sqrt(x), _stable_sigmoid, _erf_any, np.invert))
 sign = _pointwise(lambda x: np.where(np.isnan(x), 0, np.sign(x)) if x.dtype.kind == "f" else np.sign(x))
 add, sub, mul, div = map(_pointwise, (np.add, np.subtract, np.multiply, _truncated_div))
-floordiv, remainder, fmod, power = map(_pointwise, (_floordiv, np.remainder, np.fmod, np.power))
+floordiv, remainder, fmod, power = map(_pointwise, (_floordiv, _remainder, np.fmod, _power))
 atan2, maximum, minimum = map(_pointwise, (np.arctan2, np.maximum, np.minimum))
 bit_and, bit_or, bit_xor, shift_left, shift_right = map(
     _pointwise, (np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.left_shift, np.right_shift))
@@ -72,13 +103,17 @@ where = _pointwise(np.where)
 def cast(node: Any, args: Sequence[Array], wide: bool) -> Array:
     """Conversion; floats to integers truncate (NaN and values out of range are unspecified, as in PyTorch)."""
     with np.errstate(all="ignore"):
-        return (args[0] != 0) if node.dtype.kind == "bool" else args[0].astype(held_type(node.dtype, wide))
+        if node.dtype.kind == "bool":
+            return args[0] != 0
+        if node.dtype.is_narrow and not wide:
+            return _narrowed(args[0], node.dtype)
+        return args[0].astype(held_type(node.dtype, wide))
 
 
 def round_to(node: Any, args: Sequence[Array], wide: bool) -> Array:
     """Round to the narrow type named by attribute `to` and back; nothing where wide."""
     with np.errstate(all="ignore"):
-        return args[0] if wide else args[0].astype(ALL[node.attr("to")].numpy).astype(args[0].dtype)
+        return args[0] if wide else _narrowed(args[0], ALL[node.attr("to")]).astype(args[0].dtype)
 
 
 def const(node: Any, args: Sequence[Array], wide: bool) -> Array:
@@ -166,8 +201,8 @@ def linear(node: Any, args: Sequence[Array], wide: bool) -> Array:
 
 
 def matmul(node: Any, args: Sequence[Array], wide: bool) -> Array:
-    """Batched matrix product of operands of one rank."""
-    at = np.float64 if wide or node.dtype.bytes == 8 else np.float32
+    """Batched matrix product of operands of one rank; narrow floats sum in float32 and round once."""
+    at = np.dtype(np.float32) if node.dtype.is_narrow and not wide else held_type(node.dtype, wide)
     return (args[0].astype(at) @ args[1].astype(at)).astype(held_type(node.dtype, wide))
 
 

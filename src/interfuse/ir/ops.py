@@ -66,28 +66,28 @@ _UNARY = (
     _call("sign", 1, m.sign, 1, "", "", "discrete"),
     _call("sqrt", 1, m.sqrt, 4, "tl.sqrt_rn({0})", "sqrt_({0})"),
     _call("rsqrt", 1, m.rsqrt, 4, "tl.rsqrt({0})", "rsqrt_({0})"),
-    _call("exp", 1, m.exp, 8, "tl.exp({0})", "exp_({0})"),
-    _call("exp2", 1, m.exp2, 6, "tl.exp2({0})", "exp2_({0})"),
-    _call("expm1", 1, m.expm1, 12, "", "expm1_({0})"),
-    _call("log", 1, m.log, 10, "tl.log({0})", "log_({0})"),
-    _call("log2", 1, m.log2, 10, "tl.log2({0})", "log2_({0})"),
-    _call("log10", 1, m.log10, 10, "", "log10_({0})"),
-    _call("log1p", 1, m.log1p, 12, "", "log1p_({0})"),
-    _call("sin", 1, m.sin, 12, "tl.sin({0})", "sin_({0})"),
-    _call("cos", 1, m.cos, 12, "tl.cos({0})", "cos_({0})"),
-    _call("tan", 1, m.tan, 16, "", "tan_({0})"),
-    _call("asin", 1, m.asin, 16, "", "asin_({0})"),
-    _call("acos", 1, m.acos, 16, "", "acos_({0})"),
-    _call("atan", 1, m.atan, 16, "", "atan_({0})"),
-    _call("sinh", 1, m.sinh, 16, "", "sinh_({0})"),
-    _call("cosh", 1, m.cosh, 16, "", "cosh_({0})"),
-    _call("tanh", 1, m.tanh, 12, "", "tanh_({0})"),
-    _call("sigmoid", 1, m.sigmoid, 10, "tl.sigmoid({0})", "sigmoid_({0})"),
+    _call("exp", 1, m.exp, 8, "libdevice.exp({0})", "exp_({0})"),
+    _call("exp2", 1, m.exp2, 6, "libdevice.exp2({0})", "exp2_({0})"),
+    _call("expm1", 1, m.expm1, 12, "libdevice.expm1({0})", "expm1_({0})"),
+    _call("log", 1, m.log, 10, "libdevice.log({0})", "log_({0})"),
+    _call("log2", 1, m.log2, 10, "libdevice.log2({0})", "log2_({0})"),
+    _call("log10", 1, m.log10, 10, "libdevice.log10({0})", "log10_({0})"),
+    _call("log1p", 1, m.log1p, 12, "libdevice.log1p({0})", "log1p_({0})"),
+    _call("sin", 1, m.sin, 12, "libdevice.sin({0})", "sin_({0})"),
+    _call("cos", 1, m.cos, 12, "libdevice.cos({0})", "cos_({0})"),
+    _call("tan", 1, m.tan, 16, "libdevice.tan({0})", "tan_({0})"),
+    _call("asin", 1, m.asin, 16, "libdevice.asin({0})", "asin_({0})"),
+    _call("acos", 1, m.acos, 16, "libdevice.acos({0})", "acos_({0})"),
+    _call("atan", 1, m.atan, 16, "libdevice.atan({0})", "atan_({0})"),
+    _call("sinh", 1, m.sinh, 16, "libdevice.sinh({0})", "sinh_({0})"),
+    _call("cosh", 1, m.cosh, 16, "libdevice.cosh({0})", "cosh_({0})"),
+    _call("tanh", 1, m.tanh, 12, "libdevice.tanh({0})", "tanh_({0})"),
+    _call("sigmoid", 1, m.sigmoid, 10, "sigmoid({0})", "sigmoid_({0})"),
     _call("erf", 1, m.erf, 14, "tl.erf({0})", "erf_({0})"),
     _call("floor", 1, m.floor, 1, "tl.floor({0})", "floor_({0})", "discrete"),
     _call("ceil", 1, m.ceil, 1, "tl.ceil({0})", "ceil_({0})", "discrete"),
-    _call("trunc", 1, m.trunc, 1, "", "trunc_({0})", "discrete"),
-    _call("rint", 1, m.rint, 1, "", "rint_({0})", "discrete"),
+    _call("trunc", 1, m.trunc, 1, "libdevice.trunc({0})", "trunc_({0})", "discrete"),
+    _call("rint", 1, m.rint, 1, "libdevice.nearbyint({0})", "rint_({0})", "discrete"),
     _call("isnan", 1, m.isnan, 1, "{0} != {0}", "isnan_({0})", "discrete", result="bool"),
     _call("isinf", 1, m.isinf, 1, "tl.abs({0}) == float('inf')", "isinf_({0})", "discrete", result="bool"),
     _call("not", 1, m.invert, 1, "~{0}", "not_({0})", "exact"),
@@ -100,16 +100,16 @@ _BINARY = (
     _call("div", 2, m.div, 4, "tl.div_rn({0}, {1})", "{0} / {1}"),
     _call("floordiv", 2, m.floordiv, 8, "", "floordiv_({0}, {1})", "discrete"),
     _call("remainder", 2, m.remainder, 8, "", "remainder_({0}, {1})", "discrete"),
-    _call("fmod", 2, m.fmod, 8, "", "fmod_({0}, {1})", "discrete"),
-    _call("pow", 2, m.power, 24, "", "pow_({0}, {1})"),
-    _call("atan2", 2, m.atan2, 20, "", "atan2_({0}, {1})"),
+    _call("fmod", 2, m.fmod, 8, "libdevice.fmod({0}, {1})", "fmod_({0}, {1})", "discrete"),
+    _call("pow", 2, m.power, 24, "libdevice.pow({0}, {1})", "pow_({0}, {1})"),
+    _call("atan2", 2, m.atan2, 20, "libdevice.atan2({0}, {1})", "atan2_({0}, {1})"),
     _call("maximum", 2, m.maximum, 1, "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)", "max_({0}, {1})", "commutative", "associative", "exact"),
     _call("minimum", 2, m.minimum, 1, "tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)", "min_({0}, {1})", "commutative", "associative", "exact"),
     _infix("and", "&", m.bit_and, "commutative", "associative", "exact"),
     _infix("or", "|", m.bit_or, "commutative", "associative", "exact"),
     _infix("xor", "^", m.bit_xor, "commutative", "associative", "exact"),
-    _infix("shl", "<<", m.shift_left, "exact"),
-    _infix("shr", ">>", m.shift_right, "exact"),
+    _infix("shl", "<<", m.shift_left, "exact", triton="shift_left({0}, {1})"),
+    _infix("shr", ">>", m.shift_right, "exact", triton="shift_right({0}, {1})"),
     *(_infix(name, sign, meaning, "discrete", result="bool", cpp=f"{name}_({{0}}, {{1}})") for name, sign, meaning in (
         ("lt", "<", m.lt), ("le", "<=", m.le), ("gt", ">", m.gt), ("ge", ">=", m.ge), ("eq", "==", m.eq), ("ne", "!=", m.ne))),
 )
@@ -156,3 +156,12 @@ def with_fact(fact: str) -> frozenset[str]:
 
 
 MOVES, REDUCES, POINTWISE, DISCRETE = named(MOVEMENT), named(REDUCE), named(ELEMENTWISE), with_fact("discrete")
+
+FLOAT_ONLY = frozenset(op.name for op in _UNARY if op.name not in ("neg", "abs", "sign", "not")) | {"atan2", "mean", "variance", "linear", "round"}
+"""Operators on floats alone."""
+
+BITWISE, SHIFTS = frozenset(("not", "and", "or", "xor")), frozenset(("shl", "shr"))
+"""Operators on bool and integers; and on integers alone."""
+
+NUMBERS_ONLY = frozenset(("neg", "sub", "div", "floordiv", "remainder", "fmod", "pow", "sum", "prod", "cumsum", "cumprod"))
+"""Operators on anything but bool: PyTorch has no such operator on bool, or counts in integers, which a cast must spell."""
