@@ -85,6 +85,7 @@ def _narrowed(x: Array, dtype: DType) -> Array:
     return (np.clip(x.astype(np.float32), -448, 448) if dtype is F8E4M3 else x).astype(dtype.numpy)
 
 
+copy = _pointwise(lambda x: x)
 neg, absolute, sqrt, exp, exp2, expm1 = map(_pointwise, (np.negative, np.abs, np.sqrt, np.exp, np.exp2, np.expm1))
 log, log2, log10, log1p, sin, cos, tan = map(_pointwise, (np.log, np.log2, np.log10, np.log1p, np.sin, np.cos, np.tan))
 asin, acos, atan, sinh, cosh, tanh = map(_pointwise, (np.arcsin, np.arccos, np.arctan, np.sinh, np.cosh, np.tanh))

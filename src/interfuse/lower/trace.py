@@ -33,7 +33,7 @@ class Trace:
     reads: dict[Node, str] = field(default_factory=dict)
 
 
-_GENERATED = re.compile(r"^(arg|primals|tangents|input|view|permute|getitem|l_|t|_unsafe_view)(_?\d+)*(_1)?$|^l_|^$", re.IGNORECASE)
+_GENERATED = re.compile(r"^((arg|primals|tangents|input|view|permute|getitem|t|_unsafe_view)[_\d]*|l_.*)?$", re.IGNORECASE)
 
 
 class _Names:
@@ -124,7 +124,7 @@ class Tracer:
         if node in self._inputs:
             return self._load(node, index)
         parts = [self._memo[k] for k in self._operands(node, index)]
-        if node.op in MOVES:
+        if node.op in MOVES or node.op == "copy":
             return parts[0]
         if node.op == "const":
             return self._add(Let(self._new("constant", node, ()), "const", (), node.attrs), 0)

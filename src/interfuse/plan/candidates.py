@@ -19,7 +19,7 @@ from interfuse.ir.layout import Layout
 from interfuse.ir.node import Node
 from interfuse.lower.families import Target, Work, lower
 from interfuse.lower.kernel import Kernel
-from interfuse.plan.flow import OUTPUT, Flow, cut, library_calls
+from interfuse.plan.flow import OUTPUT, Flow, base_of, cut, library_calls
 from interfuse.plan.plan import Candidate, KernelStep, LibraryStep, ProviderStep
 
 LIBRARY_SLACK = 1.15
@@ -112,7 +112,8 @@ def short_name(target: str) -> str:
     return _PLAIN.get(name, name)
 
 
-_PLAIN = {"native_layer_norm": "layer_norm", "addmm": "linear", "mm": "linear", "scaled_dot_product_flash_attention_for_cpu": "attention",
+_PLAIN = {"native_layer_norm": "layer_norm", "addmm": "linear", "mm": "linear",
+          "scaled_dot_product_flash_attention_for_cpu": "attention",
           "scaled_dot_product_flash_attention": "attention", "scaled_dot_product_efficient_attention": "attention",
           "scaled_dot_product_cudnn_attention": "attention", "to_copy": "cast", "fused_rms_norm": "rms_norm"}
 
@@ -137,7 +138,10 @@ def linear_of(call: Call) -> Node | None:
 
 def provider_candidates(linear: Node, output: Node, activation: str, context: Context) -> list[Candidate]:
     """A provider's matrix product, with `activation` ("none" for none) in its epilogue, for each usable provider."""
-    found = []
+    found: list[Candidate] = []
+    flow = context.flow
+    if not all(base_of(n) in flow.producer or base_of(n) in flow.inputs for n in linear.inputs):
+        return found
     for provider in PROVIDERS.get(context.profile.kind, ()):
         if provider in context.unavailable:
             continue

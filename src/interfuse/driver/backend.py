@@ -1,0 +1,70 @@
+"""The torch.compile backend. In: graphs from Dynamo. Out: compiled functions with torch.compile's semantics.
+
+Registered under the name "interfuse" as an entry point. Dynamo and AOTAutograd are the front end: they trace, guard,
+functionalise, split training into a forward and a backward graph, and call `compile_graph` for each.
+"""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+from interfuse.base.knobs import Knobs
+from interfuse.base.record import Record
+from interfuse.capture.decompositions import table
+from interfuse.driver.compiler import Compiled, Watcher, compile_graph
+from interfuse.driver.options import Options, read
+
+
+class Backend:
+    """A torch.compile backend that keeps what it compiled: `compiled` grows by one for each graph.
+
+    `watch(stage)` is told when a stage begins; `on_graph(compiled)` when a graph is ready.
+    """
+
+    def __init__(self, options: Options | None = None, watch: Watcher | None = None) -> None:
+        self.options = options or Options()
+        self.compiled: list[Compiled] = []
+        self._watch = watch
+
+    @property
+    def records(self) -> list[Record]:
+        """The records of every graph compiled so far."""
+        return [c.record for c in self.compiled]
+
+    def __call__(self, gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Compile one Dynamo graph. The kill switch hands the graph back as it is."""
+        knobs = self.options.knobs()
+        if knobs.disable:
+            return gm.forward
+        def step(kind: str) -> Callable[..., Any]:
+            return functools.partial(self._graph, knobs, kind)
+        compiler = aot_autograd(
+            fw_compiler=step("forward"), bw_compiler=step("backward"), inference_compiler=step("inference"),
+            partition_fn=min_cut_rematerialization_partition, decompositions=table())
+        return compiler(gm, list(inputs))
+
+    def _graph(self, knobs: Knobs, kind: str, gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        made = compile_graph(gm, inputs, knobs, kind, self._watch)
+        self.compiled.append(made)
+        return _boxed(made.run)
+
+
+def _boxed(run: Callable[..., Any]) -> Callable[[list[Any]], Any]:
+    """AOTAutograd's boxed convention: one list of inputs, emptied so that nothing keeps them alive."""
+    def call(inputs: list[Any]) -> Any:
+        taken = tuple(inputs)
+        inputs.clear()
+        return run(*taken)
+    call._boxed_call = True  # type: ignore[attr-defined]
+    return call
+
+
+def interfuse(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *, mode: str | None = None,
+              options: Mapping[str, object] | None = None) -> Callable[..., Any]:
+    """The entry point that `torch.compile(model, backend="interfuse", mode=, options=)` finds. OptionError for bad ones."""
+    return Backend(read(mode, options))(gm, example_inputs)

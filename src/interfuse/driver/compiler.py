@@ -1,0 +1,134 @@
+"""The pipeline. In: an ATen graph that AOTAutograd hands over. Out: a function that runs it, and the record of how.
+
+    capture -> passes -> plan -> build -> race -> program
+
+Each stage is timed into the record. Whatever fails in a stage is recorded, and the graph runs as captured instead: a
+model that PyTorch can run never fails because Interfuse could not help.
+"""
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from interfuse.base.errors import InterfuseError
+from interfuse.base.keys import short
+from interfuse.base.knobs import Knobs
+from interfuse.base.record import Record
+from interfuse.capture.fx import import_graph
+from interfuse.cost.traffic import call_bytes
+from interfuse.driver.device import Device, device_of
+from interfuse.ir.graph import Graph
+from interfuse.ir.verify import verify
+from interfuse.passes.pipeline import PASSES
+from interfuse.plan.plan import KernelStep, Plan
+from interfuse.plan.planner import library_plan, plan
+from interfuse.run.program import Program
+from interfuse.tune.race import race_plan
+
+Runner = Callable[..., Any]
+Watcher = Callable[[str], None]
+"""Told the name of each stage when it begins, so that a progress bar can show it."""
+
+
+@dataclass
+class Compiled:
+    """One compiled graph: what to call, its plan (None where only the graph itself runs) and its record."""
+
+    run: Runner
+    plan: Plan | None
+    record: Record
+
+
+def compile_graph(gm: torch.fx.GraphModule, inputs: Sequence[Any], knobs: Knobs, name: str = "graph",
+                  watch: Watcher | None = None) -> Compiled:
+    """Compile one ATen graph. `inputs` are its example inputs (fake or real); never raises for want of a lowering."""
+    record = Record()
+    stage = _stages(record, watch)
+    try:
+        with stage("capture"):
+            graph = import_graph(gm, inputs, name)
+            device = device_of(graph.device, knobs)
+            _note_model(graph, device, record)
+    except Exception as error:  # any failure must leave the model running
+        record.add("fallback", name, error=_sentence("capture", error))
+        return Compiled(gm.forward, None, record)
+    try:
+        return _compile(graph, device, knobs, record, stage)
+    except Exception as error:
+        record.add("fallback", name, error=_sentence("compile", error))
+    try:
+        chosen = library_plan(graph, device.profile)
+        return Compiled(Program(chosen, {}, record), chosen, record)
+    except Exception as error:
+        record.add("fallback", name, error=_sentence("library program", error))
+        return Compiled(gm.forward, None, record)
+
+
+def _compile(graph: Graph, device: Device, knobs: Knobs, record: Record, stage: Callable[[str], Any]) -> Compiled:
+    if not knobs.fuse:
+        chosen = library_plan(graph, device.profile)
+        return Compiled(Program(chosen, {}, record), chosen, record)
+    with stage("passes"):
+        rewritten = graph
+        for _, run_pass in PASSES:
+            rewritten = run_pass(rewritten)
+        verify(rewritten)
+    with stage("plan"):
+        off = tuple(p.strip() for p in knobs.off.split(",") if p.strip())
+        chosen = plan(rewritten, device.target, device.profile, record, off, device.unavailable(rewritten))
+    with stage("build"):
+        chosen, launchers = _build(chosen, device, knobs, record)
+    if knobs.race:
+        with stage("race"):
+            chosen = race_plan(chosen, launchers, device.torch_device, device.key(), knobs, record)
+    with stage("program"):
+        program = Program(chosen, launchers, record)
+    return Compiled(program, chosen, record)
+
+
+def _build(chosen: Plan, device: Device, knobs: Knobs, record: Record) -> tuple[Plan, Mapping[str, Any]]:
+    """Launchers for every kernel of every candidate; candidates whose kernel does not build are left out."""
+    kernels = {s.kernel.name: s.kernel for r in chosen.regions for c in r.candidates for s in c.steps
+               if isinstance(s, KernelStep)}
+    launchers, failed = device.build(tuple(kernels.values()), knobs, record)
+    if not failed:
+        return chosen, launchers
+    regions = []
+    for r in chosen.regions:
+        kept = tuple(c for c in r.candidates
+                     if not any(isinstance(s, KernelStep) and s.kernel.name in failed for s in c.steps))
+        lost = next((failed[s.kernel.name] for c in r.candidates for s in c.steps
+                     if isinstance(s, KernelStep) and s.kernel.name in failed), "")
+        regions.append(replace(r, candidates=kept, chosen=0, reason=lost or r.reason))
+    return replace(chosen, regions=tuple(regions)), launchers
+
+
+def _stages(record: Record, watch: Watcher | None) -> Callable[[str], Any]:
+    @contextmanager
+    def stage(name: str) -> Iterator[None]:
+        if watch is not None:
+            watch(name)
+        began = time.perf_counter()
+        yield
+        record.add("stage", name, seconds=time.perf_counter() - began)
+    return stage
+
+
+def _note_model(graph: Graph, device: Device, record: Record) -> None:
+    """Write what was captured into the record: the model, and every call with what eager spends on it."""
+    key = short(*(f"{c.target}{[o.shape if o else None for o in c.outs]}" for c in graph.calls))
+    record.add("model", graph.name, device=graph.device, device_name=device.profile.name, torch=torch.__version__, plan=key)
+    for k, call in enumerate(graph.calls):
+        record.add("call", str(k), target=call.target, launches=call.launches, bytes=call_bytes(call),
+                   view=call.view_of is not None, opaque=call.opaque, reason=call.reason, source=call.source)
+
+
+def _sentence(stage: str, error: Exception) -> str:
+    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    kind = "" if isinstance(error, InterfuseError) else f"{type(error).__name__}: "
+    return f"{stage} failed, the graph runs as captured: {kind}{first}"

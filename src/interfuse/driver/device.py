@@ -1,0 +1,113 @@
+"""The device of a graph, as the pipeline sees it. In: "cpu" or "cuda:0". Out: profile, target, and how to build kernels."""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from interfuse.base.errors import BuildError, CompilerMissingError, InterfuseError, UnsupportedError
+from interfuse.base.knobs import Knobs
+from interfuse.base.record import Record
+from interfuse.build import compilers
+from interfuse.build import cpp as build_cpp
+from interfuse.build.cache import open_cache
+from interfuse.device import cpu
+from interfuse.device.profile import DeviceProfile
+from interfuse.emit import cpp as emit_cpp
+from interfuse.emit import triton as emit_triton
+from interfuse.ir.graph import Graph
+from interfuse.lower.families import CPU, GPU, Target
+from interfuse.lower.kernel import Kernel
+from interfuse.plan.candidates import PROVIDERS
+from interfuse.run import cpu as run_cpu
+from interfuse.run import gpu as run_gpu
+from interfuse.run.providers import probe
+
+Launchers = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Device:
+    """`target` is None where no kernels can be generated (no compiler, no Triton); `why` says so then."""
+
+    torch_device: torch.device
+    profile: DeviceProfile
+    target: Target | None
+    vector: str = ""
+    why: str = ""
+
+    def key(self) -> str:
+        """What race results depend on beside the region: device, library versions and precision flags."""
+        flags = (torch.backends.cuda.matmul.allow_tf32, torch.get_float32_matmul_precision(), torch.get_num_threads())
+        return f"{self.profile.name}/{self.profile.units}/{torch.__version__}/{self.vector}/{flags}"
+
+    def unavailable(self, graph: Graph) -> Mapping[str, str]:
+        """The providers that cannot be used for some matrix product of `graph`, with the reason."""
+        found = {}
+        types = {o.dtype for c in graph.calls for o in c.outs if o is not None and o.op == "linear"}
+        for provider in PROVIDERS.get(self.profile.kind, ()):
+            reasons = [r for t in types if (r := probe(provider, t, str(self.torch_device), {"activation": "none"}))]
+            if reasons:
+                found[provider] = reasons[0]
+        return found
+
+    def build(self, kernels: Sequence[Kernel], knobs: Knobs, record: Record) -> tuple[Launchers, Mapping[str, str]]:
+        """Launchers by kernel name, and the reason for each kernel that could not be had."""
+        if self.target is None or not kernels:
+            return {}, {}
+        return _build_gpu(kernels, record) if self.target.backend == "triton" else _build_cpu(kernels, self, knobs, record)
+
+
+def device_of(name: str, knobs: Knobs) -> Device:
+    """The device called `name` by PyTorch. Other kinds than CPU and CUDA get library calls only."""
+    device = torch.device(name)
+    if device.type == "cuda":
+        return Device(device, run_gpu.profile_of(device.index or 0), GPU)
+    profile = cpu.profile()
+    if device.type != "cpu":
+        return Device(device, profile, None, why=f"no kernels are generated for {device.type}")
+    try:
+        return Device(device, profile, CPU, compilers.vector_level(knobs))
+    except CompilerMissingError as error:
+        return Device(device, profile, None, why=str(error))
+
+
+def _build_cpu(kernels: Sequence[Kernel], device: Device, knobs: Knobs, record: Record) -> tuple[Launchers, Mapping[str, str]]:
+    sources, failed = [], {}
+    for kernel in kernels:
+        streaming = frozenset(p.name for p in kernel.params if p.mode == "out" and _bytes(p) > device.profile.cache)
+        try:
+            sources.append((kernel.name, emit_cpp.emit(kernel, device.vector, streaming)))
+        except UnsupportedError as error:
+            failed[kernel.name] = str(error)
+    by_name = {k.name: k for k in kernels}
+    launchers = {}
+    cache = open_cache(knobs)
+    for name, artifact in build_cpp.build(sources, knobs, cache).items():
+        if isinstance(artifact, BuildError):
+            failed[name] = str(artifact)
+            continue
+        launchers[name] = run_cpu.load(artifact, by_name[name])
+        record.add("kernel", name, family=by_name[name].family, source_path=str(artifact.source_path), key=artifact.key,
+                   cached=artifact.cached, build_seconds=artifact.seconds)
+    return launchers, failed
+
+
+def _build_gpu(kernels: Sequence[Kernel], record: Record) -> tuple[Launchers, Mapping[str, str]]:
+    launchers, failed = {}, {}
+    for kernel in kernels:
+        try:
+            launchers[kernel.name] = run_gpu.load(emit_triton.emit(kernel), kernel)
+            record.add("kernel", kernel.name, family=kernel.family)
+        except InterfuseError as error:
+            failed[kernel.name] = str(error)
+    return launchers, failed
+
+
+def _bytes(param: Any) -> int:
+    count = 1
+    for d in param.shape:
+        count *= d if isinstance(d, int) else 1
+    return count * param.dtype.bytes

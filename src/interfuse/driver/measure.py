@@ -1,0 +1,116 @@
+"""Measuring a model as a whole. In: the model, its compiled twin, inputs, peers. Out: a record with one event a contender.
+
+All contenders run in this process on the same inputs, interleaved, after warm-up. Errors are against a float64 run of
+the model; where it has none (a half-only operator, say) the error stays unmeasured.
+"""
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_map
+
+from interfuse.base.record import Record
+from interfuse.driver.compiler import Watcher
+from interfuse.run.memory import peak_bytes
+from interfuse.tune.bench import compare
+
+PEERS: Mapping[str, Mapping[str, Any]] = {"inductor": {"backend": "inductor", "dynamic": False}}
+"""Other compilers by name, with their arguments of torch.compile."""
+
+
+def measure_model(model: Callable[..., Any], fast: Callable[..., Any], inputs: tuple[Any, ...], kwargs: Mapping[str, Any],
+                  peers: Sequence[str], rounds: int, name: str, watch: Watcher | None = None) -> Record:
+    """A record of "measure" events for eager, interfuse and each peer: milliseconds, peak bytes, error, launches."""
+    record = Record()
+    device = _device((inputs, kwargs, _parameters(model)))
+    record.add("model", name, device=device.type, device_name=_device_name(device), dtype=_dtype(model, inputs),
+               torch=torch.__version__, batch=_batch(inputs, kwargs))
+    contenders: dict[str, Callable[..., Any]] = {"eager": model, "interfuse": fast}
+    for peer in peers:
+        _tell(watch, f"compiling with {peer}")
+        contenders[peer] = torch.compile(model, **PEERS[peer])
+    calls = {label: _bound(f, inputs, kwargs) for label, f in contenders.items()}
+    _tell(watch, "float64 run")
+    exact = _exact(model, inputs, kwargs)
+    errors = {label: _error(call(), exact) for label, call in calls.items()}
+    _tell(watch, "timing")
+    timings = compare(calls, device=device, rounds=rounds)
+    _tell(watch, "peak memory")
+    for label, call in calls.items():
+        t = timings[label]
+        record.add("measure", label, median_ms=t.median * 1e3, low_ms=t.low * 1e3, high_ms=t.high * 1e3, runs=t.runs,
+                   launches=_launches(call, device), peak_bytes=peak_bytes(call), error_rms=errors[label])
+    return record
+
+
+def _tell(watch: Watcher | None, what: str) -> None:
+    if watch is not None:
+        watch(what)
+
+
+def _bound(f: Callable[..., Any], inputs: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[[], Any]:
+    return lambda: f(*inputs, **kwargs)
+
+
+def _parameters(model: Any) -> list[torch.Tensor]:
+    return list(model.parameters()) if isinstance(model, torch.nn.Module) else []
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    if hasattr(tree, "to_tuple"):
+        tree = tree.to_tuple()
+    return [t for t in tree_flatten(tree)[0] if isinstance(t, torch.Tensor)]
+
+
+def _device(tree: Any) -> torch.device:
+    found = _tensors(tree)
+    return next((t.device for t in found if t.device.type != "cpu"), torch.device("cpu"))
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+
+
+def _dtype(model: Any, inputs: Any) -> str:
+    floats = [t.dtype for t in (*_parameters(model), *_tensors(inputs)) if t.is_floating_point()]
+    return str(floats[0]).removeprefix("torch.") if floats else ""
+
+
+def _batch(inputs: Any, kwargs: Any) -> str:
+    found = _tensors((inputs, dict(kwargs)))
+    return " x ".join(map(str, found[0].shape)) if found else ""
+
+
+def _exact(model: Callable[..., Any], inputs: Any, kwargs: Any) -> list[torch.Tensor] | None:
+    """Outputs of a float64 run; None where the model cannot run so."""
+    def widen(t: Any) -> Any:
+        return t.double() if isinstance(t, torch.Tensor) and t.is_floating_point() else t
+    try:
+        wide = copy.deepcopy(model).double() if isinstance(model, torch.nn.Module) else model
+        return [t.detach() for t in _tensors(wide(*tree_map(widen, inputs), **tree_map(widen, dict(kwargs))))]
+    except Exception:  # whatever keeps a model from running in float64, the other figures still stand
+        return None
+
+
+def _error(outputs: Any, exact: list[torch.Tensor] | None) -> float | None:
+    """Root mean square distance of the floating outputs from the exact ones, over the root mean square of these."""
+    got = _tensors(outputs)
+    if exact is None or len(got) != len(exact):
+        return None
+    pairs = [(g.detach().double(), e.double()) for g, e in zip(got, exact, strict=True) if g.is_floating_point() and g.shape == e.shape]
+    distance = sum((g - e).square().sum().item() for g, e in pairs)
+    size = sum(e.square().sum().item() for _, e in pairs)
+    return (distance / size) ** 0.5 if size else None
+
+
+def _launches(call: Callable[[], Any], device: torch.device) -> int | None:
+    """Kernels that one call launches, from the profiler; None on CPU, where nothing is launched."""
+    if device.type != "cuda":
+        return None
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        call()
+        torch.cuda.synchronize()
+    return sum(1 for e in seen.events() if e.device_type == torch.autograd.DeviceType.CUDA and not e.name.startswith(("Memcpy", "Memset")))

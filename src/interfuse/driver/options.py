@@ -1,0 +1,62 @@
+"""Options of a compile. In: keyword arguments or torch.compile's options=. Out: one validated, frozen value."""
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from interfuse.base.errors import OptionError
+from interfuse.base.knobs import Knobs, current
+
+MODES: Mapping[str, Mapping[str, object]] = {
+    "default": {},
+    "max-autotune": {"race_seconds": 120.0},
+    "no-race": {"race": False},
+}
+"""torch.compile's mode= by name, as options."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a caller may choose. None leaves the knob of the same name (see base/knobs.py) in force.
+
+    fuse          False keeps every call on the library path
+    race          False trusts predictions and measures nothing
+    race_seconds  longest time that one compile may spend measuring, in seconds
+    off           region names, or parts of them, that stay on the library path
+    """
+
+    fuse: bool | None = None
+    race: bool | None = None
+    race_seconds: float | None = None
+    off: tuple[str, ...] | None = None
+
+    def knobs(self) -> Knobs:
+        """The environment's knobs with these options over them."""
+        mine = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if getattr(self, f.name) is not None}
+        if self.off is not None:
+            mine["off"] = ",".join(self.off)
+        return dataclasses.replace(current(), **mine)
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "fuse": (bool,), "race": (bool,), "race_seconds": (int, float), "off": (str, tuple, list)}
+
+
+def read(mode: str | None = None, options: Mapping[str, object] | None = None) -> Options:
+    """Options from torch.compile's mode= and options=. OptionError names what is not known or not of its type."""
+    if mode is not None and mode not in MODES:
+        raise OptionError(f"there is no mode {mode!r} for the interfuse backend; the modes are {', '.join(MODES)}.")
+    chosen = {**MODES[mode or "default"], **(options or {})}
+    for name, value in chosen.items():
+        if name not in _TYPES:
+            raise OptionError(f"there is no option {name!r}; the options are {', '.join(_TYPES)}.")
+        if not isinstance(value, _TYPES[name]) or (isinstance(value, bool) and bool not in _TYPES[name]):
+            wanted = " or ".join(t.__name__ for t in _TYPES[name])
+            raise OptionError(f"option {name}={value!r} must be {wanted}.")
+    off = chosen.get("off")
+    if isinstance(off, str):
+        chosen["off"] = tuple(p.strip() for p in off.split(",") if p.strip())
+    elif isinstance(off, list):
+        chosen["off"] = tuple(off)
+    return Options(**chosen)  # type: ignore[arg-type]
