@@ -21,8 +21,8 @@ ROWS = ("base", "device", "ir", "capture", "passes", "cost", "plan", "lower", "e
         "driver", "cli")
 """A row imports from itself and from the rows before it; the package's own files stand after the last row."""
 
-VALUES = {"lower.kernel": "ir"}
-"""Modules of plain values that stand directly after an earlier row: the Kernel IR, which cost and plan also read."""
+VALUES = {"lower.kernel": "ir", "plan.plan": "ir"}
+"""Modules of plain values that stand after an earlier row: the Kernel IR and the Plan, which cost reads too."""
 
 ALLOWED_IN = {
     "torch": ("capture", "run", "tune", "driver"),

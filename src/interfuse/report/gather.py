@@ -1,0 +1,168 @@
+"""From records to figures. In: the compile records of a model's graphs. Out: one Account; nothing is measured here.
+
+The records are the only source. A region that equals a raced one (same name, bytes and candidates) was chosen by that
+race and takes its times; where nothing was raced the figure stays None.
+"""
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from interfuse.base.record import Event, Record
+from interfuse.report.values import (
+    FREE_VIEWS,
+    Account,
+    Candidate,
+    Change,
+    Kernel,
+    Measure,
+    Model,
+    Region,
+    Rejected,
+    Row,
+    Stage,
+    Totals,
+    Unfused,
+)
+
+T = TypeVar("T")
+
+
+def gather(records: Sequence[Record]) -> Account:
+    """The account of one model from the records of its graphs (one a captured graph, in any order)."""
+    regions = tuple(region for record in records for region in _regions(record))
+    calls = [event.facts for record in records for event in record.of("call")]
+    measures = _ordered([_from(Measure, e.facts, name=e.subject) for r in records for e in r.of("measure")])
+    models = [_from(Model, e.facts, name=e.subject) for r in records for e in r.of("model")]
+    kernels = {e.subject: _from(Kernel, e.facts, name=e.subject) for r in records for e in r.of("kernel")}
+    seconds: Counter[str] = Counter()
+    for event in (e for r in records for e in r.of("stage")):
+        seconds[event.subject] += event.facts["seconds"]
+    return Account(
+        model=models[0] if models else Model(),
+        totals=_totals(regions, calls, measures),
+        rows=_rows(regions),
+        unfused=_unfused(calls),
+        fallbacks=tuple(f"{e.subject}: {e.facts.get('error', '')}" for r in records for e in r.of("fallback")),
+        measures=measures,
+        regions=regions,
+        kernels=tuple(kernels.values()),
+        stages=tuple(Stage(name, took) for name, took in seconds.items()),
+    )
+
+
+def _from(kind: type[T], facts: dict[str, Any], **given: Any) -> T:
+    """A value of `kind` from the facts that it has fields for."""
+    names = {f.name for f in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{**{k: v for k, v in facts.items() if k in names}, **given})
+
+
+def _ordered(measures: Iterable[Measure]) -> tuple[Measure, ...]:
+    """Eager, interfuse, then the peers as they were measured; the last measure of a name counts."""
+    last = {m.name: m for m in measures}
+    first = [last.pop(name) for name in ("eager", "interfuse") if name in last]
+    return (*first, *last.values())
+
+
+def _regions(record: Record) -> list[Region]:
+    races = {e.subject: e.facts for e in record.of("race")}
+    failed = {e.subject: str(e.facts.get("error", "unknown error")) for e in record.of("fallback")}
+    events = record.of("region")
+    # An equal region shares the race that was run for the first of its kind.
+    shared = {_kind(e): races[e.subject] for e in reversed(events) if e.subject in races}
+    return [_region(e, races.get(e.subject) or shared.get(_kind(e)) or {}, failed) for e in events]
+
+
+def _kind(event: Event) -> tuple[Any, ...]:
+    facts = event.facts
+    return (facts["name"], facts["before_bytes"], tuple(facts["targets"]),
+            tuple((c["label"], c["launches"], c["bytes"]) for c in facts["candidates"]))
+
+
+def _region(event: Event, race: dict[str, Any], failed: dict[str, str]) -> Region:
+    facts = event.facts
+    candidates = tuple(_candidate(c, race) for c in facts["candidates"])
+    labels = [c.label for c in candidates]
+    chosen, reason = facts["chosen"], facts.get("reason", "")
+    if race.get("chosen") in labels:
+        chosen, reason = labels.index(race["chosen"]), race.get("reason") or reason
+    fallback = failed.get(event.subject) or failed.get(facts["name"], "")
+    if fallback:
+        chosen = next((k for k, c in enumerate(candidates) if c.family == "library"), chosen)
+        reason = f"fell back: {fallback}"
+    rejected = tuple(Rejected(r["with"], r["reason"]) for r in facts.get("rejected", ()))
+    return Region(event.subject, facts["name"], tuple(facts["calls"]), tuple(facts["targets"]),
+                  tuple(facts.get("sources", ())), facts["before_launches"], facts["before_bytes"], candidates, chosen,
+                  reason, rejected, fallback)
+
+
+def _candidate(facts: dict[str, Any], race: dict[str, Any]) -> Candidate:
+    time = race.get("times", {}).get(facts["label"], {})
+    error = race.get("errors", {}).get(facts["label"], {})
+    return _from(Candidate, {**facts, **time}, error_rms=error.get("rms"), error_share=error.get("share"))
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    """The sum, or None where one is missing or there are none."""
+    known = list(values)
+    return None if not known or any(v is None for v in known) else sum(v for v in known if v is not None)
+
+
+def _worst(values: Iterable[float | None]) -> float | None:
+    return max((v for v in values if v is not None), default=None)
+
+
+def _rows(regions: Sequence[Region]) -> tuple[Row, ...]:
+    """Regions that run something, grouped by name, decision and candidate; the ones that move most bytes first."""
+    groups: dict[tuple[str, str, str], list[Region]] = {}
+    for region in regions:
+        if region.before_launches or region.choice.launches:
+            groups.setdefault((region.name, region.decision, region.choice.label), []).append(region)
+    rows = [_row(group) for group in groups.values()]
+    return tuple(sorted(rows, key=lambda row: -(row.bytes.before or 0)))
+
+
+def _row(group: Sequence[Region]) -> Row:
+    def change(before: Callable[[Region], float | None], after: Callable[[Region], float | None]) -> Change:
+        return Change(_sum(map(before, group)), _sum(map(after, group)))
+
+    first = group[0]
+    return Row(
+        first.name, len(group),
+        launches=change(lambda r: r.before_launches, lambda r: r.choice.launches),
+        bytes=change(lambda r: r.before_bytes, lambda r: r.choice.bytes),
+        predicted_us=_sum(r.choice.predicted_us for r in group),
+        measured_us=change(lambda r: r.library.median_us, lambda r: r.choice.median_us),
+        error_ratio=_worst(Change(r.library.error_rms, r.choice.error_rms).ratio for r in group),
+        decision=first.decision, label=first.choice.label, reason=first.reason)
+
+
+def _totals(regions: Sequence[Region], calls: Sequence[dict[str, Any]], measures: Sequence[Measure]) -> Totals:
+    """Before: every captured call, also those that the outputs turned out not to need. After: the chosen candidates."""
+    by_name = {m.name: m for m in measures}
+    eager, ours = (by_name.get(n, Measure(n)) for n in ("eager", "interfuse"))
+    return Totals(
+        launches=Change(_sum(c["launches"] for c in calls) if calls else _sum(r.before_launches for r in regions),
+                        _sum(r.choice.launches for r in regions)),
+        profiled_launches=Change(eager.launches, ours.launches),
+        bytes=Change(_sum(c["bytes"] for c in calls) if calls else _sum(r.before_bytes for r in regions),
+                     _sum(r.choice.bytes for r in regions)),
+        predicted_us=Change(_sum(r.library.predicted_us for r in regions),
+                            _sum(r.choice.predicted_us for r in regions)),
+        time_ms=Change(eager.median_ms, ours.median_ms),
+        error_rms=Change(eager.error_rms, ours.error_rms),
+        peak_bytes=Change(eager.peak_bytes, ours.peak_bytes))
+
+
+def _unfused(calls: Sequence[dict[str, Any]]) -> tuple[Unfused, ...]:
+    """Views, then opaque calls by their reason, the most frequent first."""
+    reasons: dict[str, Counter[str]] = {}
+    for call in calls:
+        if call.get("view"):
+            reasons.setdefault(FREE_VIEWS, Counter())[call["target"]] += 1
+        elif call.get("opaque") or call.get("reason"):
+            reasons.setdefault(call.get("reason") or "no reason recorded", Counter())[call["target"]] += 1
+    found = [Unfused(reason, tuple(targets.most_common())) for reason, targets in reasons.items()]
+    return tuple(sorted(found, key=lambda u: (u.reason != FREE_VIEWS, -sum(n for _, n in u.targets))))

@@ -1,0 +1,207 @@
+"""The ledger as text. In: an Account or one of its regions. Out: Rich renderables, or a string of a fixed width.
+
+A figure that was not measured says so. Counted figures and measured ones are labelled as what they are.
+"""
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from interfuse.report.values import FREE_VIEWS, Account, Candidate, Change, Measure, Region, Row, Totals
+
+WIDTH = 120
+NOT_MEASURED = "not measured"
+MIB = 2**20
+
+
+def to_text(parts: Iterator[RenderableType], width: int = WIDTH) -> str:
+    """`parts` as plain text of at most `width` columns, without colours or trailing blanks."""
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False, highlight=False)
+    for part in parts:
+        console.print(part)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+
+
+def ledger_parts(account: Account) -> Iterator[RenderableType]:
+    """The whole ledger: heading, totals with peers, rows, what is not fused, fallbacks, what compiling took."""
+    yield Text(f"\n  {heading(account)}\n", style="bold")
+    yield Padding(_totals_table(account.totals, account.measures), (0, 0, 1, 4))
+    if account.rows:
+        yield Padding(_rows_table(account.rows), (0, 0, 1, 4))
+    yield from (_indented(line) for line in _unfused_lines(account))
+    yield from (_indented(f"fell back to the library: {line}") for line in account.fallbacks)
+    yield from (_indented(line) for line in _compile_lines(account))
+
+
+def heading(account: Account) -> str:
+    """One line: the model, the batch, the element type, the device, PyTorch and the plan."""
+    m = account.model
+    plan = f"plan {m.plan}{' (cached)' if m.cached else ''}" if m.plan else ""
+    torch = f"torch {m.torch}" if m.torch else ""
+    return " · ".join(filter(None, (m.name, m.batch, m.dtype, m.device_name or m.device, torch, plan)))
+
+
+def region_parts(regions: Sequence[Region]) -> Iterator[RenderableType]:
+    """Regions in full: their calls, every candidate, the choice and what was turned down; equal ones once, together."""
+    alike: dict[Region, list[Region]] = {}
+    for region in regions:
+        alike.setdefault(replace(region, subject="", calls=(), sources=()), []).append(region)
+    for group in alike.values():
+        region = group[0]
+        yield Text(f"\n  {', '.join(r.subject for r in group)}: {region.decision}, {region.choice.label}", style="bold")
+        yield _indented(f"because: {region.reason or 'no reason recorded'}")
+        yield _indented(f"calls: {', '.join(region.targets)}")
+        if sources := sorted({s for r in group for s in r.sources if s}):
+            yield _indented(f"from: {', '.join(sources)}")
+        yield Padding(_candidates_table(region), (1, 0, 0, 4))
+        yield from (_indented(f"not merged with {r.merge}: {r.reason}") for r in region.rejected)
+
+
+# --- Figures as people read them.
+
+def figure(value: float) -> str:
+    """A count (int) in full; a quantity (float) to about three digits without an exponent: 612, 18.0, 4.11, 0.012."""
+    size = abs(value)
+    if isinstance(value, int) or size >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if size >= 10 else f"{value:.2f}" if size >= 0.1 else f"{value:.4f}".rstrip("0").rstrip(".")
+
+
+def percent(change: Change) -> str:
+    """The change as a signed percentage, "" where it cannot be said."""
+    return "" if change.ratio is None else f"{100 * (change.ratio - 1):+.0f} %"
+
+
+def _or_not(value: float | None, unit: str = "", scale: float = 1.0) -> str:
+    return NOT_MEASURED if value is None else f"{figure(value if scale == 1 else value / scale)}{unit}"
+
+
+def _arrow(change: Change, scale: float = 1.0) -> str:
+    if change.before is None and change.after is None:
+        return NOT_MEASURED
+    before, after = ("?" if v is None else figure(v / scale) for v in (change.before, change.after))
+    return f"{before} -> {after}"
+
+
+def _whole(change: Change) -> str:
+    """Counts, which print in full."""
+    return " -> ".join("?" if v is None else f"{v:.0f}" for v in (change.before, change.after))
+
+
+def _times(change: Change) -> str:
+    """How many times faster."""
+    return f"{1 / change.ratio:.2f}x" if change.ratio else ""
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}x"
+
+
+def _indented(text: str) -> RenderableType:
+    return Padding(Text(text), (0, 0, 0, 4))
+
+
+# --- Tables.
+
+def _plain_table(*columns: tuple[str, str], header: bool = True) -> Table:
+    """A table without lines; each column is (heading, justification)."""
+    table = Table(box=None, show_header=header, padding=(0, 2, 0, 0), header_style="bold")
+    for name, justify in columns:
+        wraps = name in ("decision", "note", "region")
+        table.add_column(name, justify=justify, no_wrap=not wraps, overflow="fold")  # type: ignore[arg-type]
+    return table
+
+
+def _totals_table(totals: Totals, measures: tuple[Measure, ...]) -> Table:
+    peers = [m for m in measures if m.name not in ("eager", "interfuse")]
+    table = _plain_table(("", "left"), ("eager", "right"), ("interfuse", "right"), ("", "right"),
+                         *((p.name, "right") for p in peers), ("note", "left"))
+    eager = next((m for m in measures if m.name == "eager"), Measure("eager"))
+
+    def add(name: str, change: Change, unit: str, scale: float, gain: str, note: str,
+            peer: list[str] | None = None) -> None:
+        sides = (_or_not(v, unit, scale) for v in (change.before, change.after))
+        table.add_row(name, *sides, gain, *(peer or [""] * len(peers)), note)
+
+    t, seen = totals, totals.profiled_launches
+    add("launches", t.launches, "", 1, percent(t.launches),
+        "counted" if seen == Change() else f"counted; the profiler saw {_whole(seen)}",
+        ["" if p.launches is None else str(p.launches) for p in peers])
+    add("memory traffic", t.bytes, " MiB", MIB, percent(t.bytes), "counted")
+    add("time", t.time_ms, " ms", 1, _times(t.time_ms), _timing_note(measures),
+        [f"{_or_not(p.median_ms, ' ms')} {_times(Change(eager.median_ms, p.median_ms))}".rstrip() for p in peers])
+    add("predicted", t.predicted_us, " ms", 1e3, _times(t.predicted_us), "cost model, all regions")
+    table.add_row("error, rms", *map(_scientific, (t.error_rms.before, t.error_rms.after)), _ratio(t.error_rms.ratio),
+                  *(_scientific(p.error_rms) for p in peers), "against float64")
+    add("peak memory", t.peak_bytes, " MiB", MIB, percent(t.peak_bytes), "above inputs and parameters",
+        [_or_not(p.peak_bytes, " MiB", MIB) for p in peers])
+    return table
+
+
+def _scientific(value: float | None) -> str:
+    return NOT_MEASURED if value is None else f"{value:.1e}"
+
+
+def _timing_note(measures: tuple[Measure, ...]) -> str:
+    """How the times were taken: "median of 50, interleaved, +-1.1 %"."""
+    timed = [m for m in measures if m.median_ms is not None and m.runs]
+    if not timed:
+        return ""
+    spread = max(((m.high_ms or 0) - (m.low_ms or 0)) / (2 * m.median_ms) for m in timed if m.median_ms)
+    return f"median of {min(m.runs or 0 for m in timed)}, interleaved, +-{100 * spread:.1f} %"
+
+
+def _rows_table(rows: tuple[Row, ...]) -> Table:
+    table = _plain_table(("region", "left"), ("times", "right"), ("launches", "right"), ("traffic MiB", "right"),
+                         ("predicted us", "right"), ("measured us", "right"), ("error", "right"), ("decision", "left"))
+    for row in rows:
+        decision = ": ".join(filter(None, (row.decision, row.label if row.decision == "fused" else "")))
+        table.add_row(Text(row.name), str(row.times), _whole(row.launches), _arrow(row.bytes, MIB),
+                      "-" if row.predicted_us is None else figure(row.predicted_us), _arrow(row.measured_us),
+                      _ratio(row.error_ratio), Text("; ".join(filter(None, (decision, row.reason)))))
+    return table
+
+
+def _candidates_table(region: Region) -> Table:
+    table = _plain_table(("candidate", "left"), ("launches", "right"), ("traffic MiB", "right"),
+                         ("predicted us", "right"), ("measured us", "right"), ("error, rms", "right"),
+                         ("of allowed", "right"))
+    table.add_row("eager", str(region.before_launches), figure(region.before_bytes / MIB))
+    for k, c in enumerate(region.candidates):
+        mark = " (chosen)" if k == region.chosen else ""
+        table.add_row(Text(c.label + mark), str(c.launches), figure(c.bytes / MIB), _predicted(c), _measured(c),
+                      _scientific(c.error_rms), "" if c.error_share is None else f"{100 * c.error_share:.0f} %")
+    return table
+
+
+def _predicted(c: Candidate) -> str:
+    if c.predicted_us is None:
+        return "-"
+    return figure(c.predicted_us) + ("" if c.error_bar is None else f" +-{100 * c.error_bar:.0f} %")
+
+
+def _measured(c: Candidate) -> str:
+    if c.median_us is None:
+        return NOT_MEASURED
+    spread = "" if c.low_us is None or c.high_us is None else f" ({figure(c.low_us)} to {figure(c.high_us)})"
+    return figure(c.median_us) + spread
+
+
+def _unfused_lines(account: Account) -> Iterator[str]:
+    for unfused in account.unfused:
+        count = sum(n for _, n in unfused.targets)
+        named = ", ".join(f"{n} x {target}" for target, n in unfused.targets)
+        yield f"not fused: {f'{count} views' if unfused.reason == FREE_VIEWS else named} ({unfused.reason})"
+
+
+def _compile_lines(account: Account) -> Iterator[str]:
+    if account.stages:
+        parts = ", ".join(f"{s.name} {figure(s.seconds)}" for s in account.stages)
+        yield f"compiled in {figure(sum(s.seconds for s in account.stages))} s: {parts}"

@@ -1,0 +1,199 @@
+"""What a ledger holds. In: nothing. Out: frozen plain values, each a figure with its meaning and unit.
+
+None always means "not measured" (or not recorded), never zero. These field names are the ledger's JSON form, described
+in docs/ledger.md: changing one changes the schema.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SCHEMA = 1
+"""Version of the JSON form; it rises when a field changes its meaning or goes away."""
+
+FREE_VIEWS = "free: they launch nothing"
+"""The reason under which views are listed as not fused."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A figure before (as eager runs) and after (as Interfuse runs); either may be None."""
+
+    before: float | None = None
+    after: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """after / before; None where one is missing or before is 0."""
+        return None if self.before is None or self.after is None or self.before == 0 else self.after / self.before
+
+
+@dataclass(frozen=True)
+class Model:
+    """What was compiled, where: `batch` and `dtype` as people say them, `plan` the plan's short key."""
+
+    name: str = "model"
+    device: str = ""
+    device_name: str = ""
+    dtype: str = ""
+    torch: str = ""
+    batch: str = ""
+    plan: str = ""
+    cached: bool = False
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One contender measured as a whole: milliseconds a call, launches seen by the profiler, peak bytes, rms error."""
+
+    name: str
+    median_ms: float | None = None
+    low_ms: float | None = None
+    high_ms: float | None = None
+    runs: int | None = None
+    launches: int | None = None
+    peak_bytes: int | None = None
+    error_rms: float | None = None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to run a region: counted bytes and launches, predicted microseconds, and what the race measured."""
+
+    label: str
+    family: str
+    launches: int
+    bytes: int
+    predicted_us: float | None = None
+    error_bar: float | None = None
+    median_us: float | None = None
+    low_us: float | None = None
+    high_us: float | None = None
+    error_rms: float | None = None
+    error_share: float | None = None
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A merge that was considered and turned down: with what, and why."""
+
+    merge: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Region:
+    """One region: its captured calls and model source lines, every candidate, the choice and the reason for it.
+
+    `before_*` is what eager runs for its calls; `fallback` the error that sent it to the library, or "".
+    """
+
+    subject: str
+    name: str
+    calls: tuple[int, ...]
+    targets: tuple[str, ...]
+    sources: tuple[str, ...]
+    before_launches: int
+    before_bytes: int
+    candidates: tuple[Candidate, ...]
+    chosen: int
+    reason: str
+    rejected: tuple[Rejected, ...] = ()
+    fallback: str = ""
+
+    @property
+    def choice(self) -> Candidate:
+        """The candidate that runs."""
+        return self.candidates[self.chosen]
+
+    @property
+    def library(self) -> Candidate:
+        """The captured calls as they are; the choice where no other candidate was recorded."""
+        return next((c for c in self.candidates if c.family == "library"), self.choice)
+
+    @property
+    def decision(self) -> str:
+        """fused; library (others were possible); kept (nothing else was possible); fell back (a kernel failed)."""
+        if self.fallback:
+            return "fell back"
+        if self.choice.family != "library":
+            return "fused"
+        return "library" if len(self.candidates) > 1 else "kept"
+
+
+@dataclass(frozen=True)
+class Row:
+    """Regions of one name and one decision together: every figure but `error_ratio` is the sum over `times` regions.
+
+    `measured_us` is the race's: the library's time, then the chosen candidate's. `error_ratio` is the worst region's
+    error against float64 over the library's; `reason` is the first region's.
+    """
+
+    name: str
+    times: int
+    launches: Change
+    bytes: Change
+    predicted_us: float | None
+    measured_us: Change
+    error_ratio: float | None
+    decision: str
+    label: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Totals:
+    """The whole model: counted launches and bytes, launches that the profiler saw, times, rms error, peak memory."""
+
+    launches: Change
+    profiled_launches: Change
+    bytes: Change
+    predicted_us: Change
+    time_ms: Change
+    error_rms: Change
+    peak_bytes: Change
+
+
+@dataclass(frozen=True)
+class Unfused:
+    """Captured calls that stay library calls for one reason: how many of each target."""
+
+    reason: str
+    targets: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One generated kernel: its source file, cache key, what building it took and what the assembler reports."""
+
+    name: str
+    family: str = ""
+    source_path: str = ""
+    key: str = ""
+    cached: bool = False
+    build_seconds: float | None = None
+    registers: int | None = None
+    spills: int | None = None
+    shared_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Seconds that one stage of the compile took, over all graphs of the model."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Account:
+    """Everything that the records of one model say; `measures` are the contenders, eager first."""
+
+    model: Model
+    totals: Totals
+    rows: tuple[Row, ...]
+    unfused: tuple[Unfused, ...]
+    fallbacks: tuple[str, ...]
+    measures: tuple[Measure, ...]
+    regions: tuple[Region, ...]
+    kernels: tuple[Kernel, ...]
+    stages: tuple[Stage, ...]
