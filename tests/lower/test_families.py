@@ -1,0 +1,238 @@
+"""Lowered kernels on the null device against the tensor IR's own meaning, for both targets; and what is refused, and why."""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from interfuse.base.errors import UnsupportedError
+from interfuse.ir import build as b
+from interfuse.ir.dtypes import C64, F16, F32, F64, I64, DType
+from interfuse.ir.evaluate import evaluate
+from interfuse.ir.index import sym
+from interfuse.ir.layout import Layout, contiguous
+from interfuse.ir.node import Node
+from interfuse.lower.families import CPU, GPU, Target, Work, lower
+from interfuse.lower.kernel import Axis, Kernel, Load, Loop, Role, Store
+from tests import null_device
+
+TARGETS = pytest.mark.parametrize("target", [CPU, GPU], ids=["cpu", "gpu"])
+Maker = Callable[[], tuple[list[Node], list[Node]]]
+
+
+def _in(name: str, *shape: int, dtype: DType = F32) -> Node:
+    return b.placeholder(name, dtype, shape)
+
+
+def _wide(value: float, like: Node) -> Node:
+    return b.broadcast(b.constant(value, like.dtype), like.shape)
+
+
+def _row_wise(op: str, x: Node, **attrs: float) -> Node:
+    return b.expand(b.reduce(op, x, (len(x.shape) - 1,), keepdims=True, **attrs), x.shape)
+
+
+def softmax(x: Node) -> Node:
+    e = b.apply("exp", b.apply("sub", x, _row_wise("max", x)))
+    return b.apply("div", e, _row_wise("sum", e))
+
+
+def layer_norm(x: Node, weight: Node, bias: Node) -> Node:
+    centred = b.apply("sub", x, _row_wise("mean", x))
+    variance = _row_wise("variance", x, correction=0)
+    y = b.apply("mul", centred, b.apply("rsqrt", b.apply("add", variance, _wide(1e-5, x))))
+    return b.apply("add", b.apply("mul", y, b.broadcast(weight, x.shape)), b.broadcast(bias, x.shape))
+
+
+def flat_map() -> tuple[list[Node], list[Node]]:
+    x, y = _in("x", 3, 5, 7), _in("y", 3, 5, 7)
+    return [x, y], [b.apply("mul", b.apply("add", x, y), _wide(0.5, x))]
+
+
+def bias_map() -> tuple[list[Node], list[Node]]:
+    x, bias = _in("x", 4, 6, 33), _in("bias", 33)
+    return [x, bias], [b.apply("tanh", b.apply("add", x, b.broadcast(bias, x.shape)))]
+
+
+def channel_map() -> tuple[list[Node], list[Node]]:
+    x, s = _in("x", 2, 3, 4, 5), _in("s", 3, 1, 1)
+    return [x, s], [b.apply("mul", x, b.broadcast(s, x.shape))]
+
+
+def transposed_map() -> tuple[list[Node], list[Node]]:
+    x, y = _in("x", 8, 17), _in("y", 17, 8)
+    return [x, y], [b.apply("add", b.permute(x, (1, 0)), y)]
+
+
+def transposed_output() -> tuple[list[Node], list[Node]]:
+    x = _in("x", 8, 17)
+    return [x], [b.permute(b.apply("neg", x), (1, 0)), b.apply("abs", x)]
+
+
+def sliced_map() -> tuple[list[Node], list[Node]]:
+    x = _in("x", 6, 20)
+    left, right = b.take_slice(x, (0, 0), (6, 10)), b.take_slice(x, (0, 10), (6, 10))
+    return [x], [b.apply("mul", b.apply("sigmoid", left), right)]
+
+
+def two_outputs() -> tuple[list[Node], list[Node]]:
+    x, r, w, bias = _in("x", 4, 33), _in("r", 4, 33), _in("weight", 33), _in("bias", 33)
+    s = b.apply("add", x, r)
+    return [x, r, w, bias], [layer_norm(s, w, bias), s]
+
+
+def softmax_rows() -> tuple[list[Node], list[Node]]:
+    x, mask = _in("x", 2, 3, 5, 17), _in("mask", 2, 1, 1, 17)
+    return [x, mask], [softmax(b.apply("add", b.apply("mul", x, _wide(0.125, x)), b.broadcast(mask, x.shape)))]
+
+
+def statistics() -> tuple[list[Node], list[Node]]:
+    x = _in("x", 5, 40)
+    return [x], [b.reduce("mean", x, (1,)), b.reduce("variance", x, (1,), correction=1), b.reduce("max", x, (1,))]
+
+
+def two_axis_reduction() -> tuple[list[Node], list[Node]]:
+    x = _in("x", 3, 4, 5)
+    total = b.reduce("sum", x, (1, 2), keepdims=True)
+    return [x], [b.apply("div", x, b.expand(total, x.shape))]
+
+
+def whole_reduction() -> tuple[list[Node], list[Node]]:
+    x = _in("x", 6, 7)
+    return [x], [b.reduce("sum", b.apply("mul", x, x), (0, 1))]
+
+
+def flattened_rows() -> tuple[list[Node], list[Node]]:
+    x, w = _in("x", 2, 3, 16), _in("w", 16)
+    return [x, w], [b.reshape(layer_norm(x, w, w), (6, 16))]
+
+
+def half_rows() -> tuple[list[Node], list[Node]]:
+    x = _in("x", 3, 24, dtype=F16)
+    y = softmax(b.cast(x, F32))
+    return [x], [b.cast(b.rounded(y, F16), F16)]
+
+
+def positions() -> tuple[list[Node], list[Node]]:
+    x = _in("x", 3, 12)
+    column = b.broadcast(b.iota(12), x.shape)
+    keep = b.apply("lt", column, b.broadcast(b.constant(7, I64), x.shape))
+    return [x], [b.apply("where", keep, x, _wide(-1.0, x))]
+
+
+def one_element() -> tuple[list[Node], list[Node]]:
+    x = _in("x", dtype=F64)
+    return [x], [b.apply("exp", x)]
+
+
+MAKERS: list[Maker] = [flat_map, bias_map, channel_map, transposed_map, transposed_output, sliced_map, two_outputs,
+                       softmax_rows, statistics, two_axis_reduction, whole_reduction, flattened_rows, half_rows, positions,
+                       one_element]
+
+
+def lowered(inputs: list[Node], outputs: list[Node], target: Target) -> tuple[Kernel, tuple[Node, ...]]:
+    layouts = {n: contiguous(n.shape) for n in (*inputs, *outputs)}
+    return lower("kernel", Work(tuple(outputs), frozenset(inputs), layouts), target)
+
+
+@TARGETS
+@pytest.mark.parametrize("maker", MAKERS, ids=lambda m: m.__name__)
+def test_kernels_mean_what_the_nodes_mean(maker: Maker, target: Target) -> None:
+    inputs, outputs = maker()
+    rng = np.random.default_rng(5)
+    arrays = {i: rng.standard_normal(i.shape).astype(i.dtype.numpy) for i in inputs}
+    kernel, reads = lowered(inputs, outputs, target)
+    got = null_device.run(kernel, [arrays[r].ravel() for r in reads], [math.prod(o.shape) for o in outputs])
+    for array, node, exact in zip(got, outputs, evaluate(outputs, arrays, True), strict=True):
+        np.testing.assert_allclose(array.reshape(node.shape).astype(np.float64), exact, rtol=2e-3 if node.dtype is F16 else 2e-5, atol=2e-6)
+
+
+@TARGETS
+def test_strided_buffers(target: Target) -> None:
+    x = _in("x", 4, 6)
+    y = b.apply("neg", x)
+    layouts = {x: Layout((1, 4), 3), y: Layout((8, 1))}
+    kernel, _ = lower("kernel", Work((y,), frozenset((x,)), layouts), target)
+    buffer = np.arange(27, dtype=np.float32)
+    (got,) = null_device.run(kernel, [buffer], [32])
+    seen = np.lib.stride_tricks.as_strided(buffer[3:], (4, 6), (4, 16))
+    np.testing.assert_array_equal(np.lib.stride_tricks.as_strided(got, (4, 6), (32, 4)), -seen)
+    assert np.isnan(got.reshape(4, 8)[:, 6:]).all(), "gaps of the output's layout stay unwritten"
+
+
+def test_roles_are_all_that_differs_between_targets() -> None:
+    inputs, outputs = two_outputs()
+    cpu, _ = lowered(inputs, outputs, CPU)
+    gpu, _ = lowered(inputs, outputs, GPU)
+    assert [a.role for a in cpu.axes] == [Role.GRID, Role.SERIAL] and [a.role for a in gpu.axes] == [Role.GRID, Role.TILE]
+    assert sum(isinstance(s, Loop) for s in cpu.body) == sum(isinstance(s, Loop) for s in gpu.body) == 3
+    assert [p.name for p in cpu.params if p.mode == "scratch"] == ["add_row"] and not [p for p in gpu.params if p.mode == "scratch"]
+
+
+def test_a_row_is_read_once() -> None:
+    inputs, outputs = two_outputs()
+    kernel, _ = lowered(inputs, outputs, CPU)
+    loads = [s.param for loop in kernel.body if isinstance(loop, Loop) for s in loop.body if isinstance(s, Load)]
+    assert loads.count("x") == loads.count("r") == 1, "later phases read the scratch row"
+
+
+def test_a_cheap_value_of_one_load_is_computed_again() -> None:
+    x = _in("x", 4, 40)
+    kernel, _ = lowered([x], [b.reduce("variance", x, (1,), correction=0)], CPU)
+    assert not [p for p in kernel.params if p.mode == "scratch"]
+
+
+def test_a_flat_map_has_one_axis_and_a_bias_two() -> None:
+    assert [a.extent for a in lowered(*flat_map(), CPU)[0].axes] == [105]
+    assert [a.extent for a in lowered(*bias_map(), CPU)[0].axes] == [24, 33]
+    assert lowered(*bias_map(), GPU)[0].axes == (Axis("row", 24, Role.GRID, 32), Axis("col", 33, Role.GRID, 64))
+
+
+def test_short_rows_share_a_program_on_a_gpu() -> None:
+    x = _in("x", 1000, 64)
+    kernel, _ = lowered([x], [softmax(x)], GPU)
+    assert kernel.axes[0].block == 16 and kernel.axes[1] == Axis("col", 64, Role.TILE, 64)
+
+
+def _stores(kernel: Kernel) -> list[Store]:
+    return [s for loop in kernel.body for s in (loop.body if isinstance(loop, Loop) else (loop,)) if isinstance(s, Store)]
+
+
+def test_a_trailing_transpose_is_stored_through() -> None:
+    inputs, outputs = transposed_output()
+    kernel, _ = lowered(inputs, outputs, CPU)
+    assert len({s.param for s in _stores(kernel)}) == 2
+    assert sum(isinstance(s, Load) for loop in kernel.body if isinstance(loop, Loop) for s in loop.body) == 1
+
+
+def _refusals() -> dict[str, tuple[list[Node], list[Node], str]]:
+    x, wide, c, empty = _in("x", 8, 16), _in("wide", 2, 1 << 17), _in("c", 4, dtype=C64), _in("e", 0, 4)
+    n = b.placeholder("n", F32, (sym("s0", 1), 4))
+    return {
+        "outer axis": ([x], [b.reduce("sum", x, (0,))], "trailing axes"),
+        "two shapes": ([x], [b.reduce("sum", x, (1,)), b.reduce("sum", x, (0, 1))], "different shapes"),
+        "long row": ([wide], [softmax(wide)], "fit on chip"),
+        "scan": ([x], [b.scan("cumsum", x, 1)], "no scan family"),
+        "arg-reduction": ([x], [b.reduce("argmax", x, (1,))], "arg-reduction"),
+        "empty": ([empty], [b.apply("neg", empty)], "empty"),
+        "symbolic": ([n], [b.apply("neg", n)], "symbolic size"),
+        "complex": ([c], [c], "complex"),
+        "sizes": ([x], [b.apply("neg", x), b.apply("neg", b.take_slice(x, (0, 0), (8, 8)))], "different sizes"),
+    }
+
+
+@TARGETS
+@pytest.mark.parametrize("name", list(_refusals()))
+def test_refusals_say_why(name: str, target: Target) -> None:
+    inputs, outputs, words = _refusals()[name]
+    with pytest.raises(UnsupportedError, match=words):
+        lowered(inputs, outputs, target)
+
+
+def test_a_result_wanted_in_another_order_than_its_rows_is_refused() -> None:
+    x = _in("x", 8, 8)
+    s = softmax(x)
+    with pytest.raises(UnsupportedError, match="another order"):
+        lowered([x], [b.apply("add", b.permute(s, (1, 0)), s)], CPU)

@@ -1,0 +1,100 @@
+"""A device of NumPy arrays for Kernel IR. In: a Kernel and its inputs as flat arrays. Out: its outputs as flat arrays.
+
+Every axis is one array dimension, so all programs and lanes run at once; scratch rows get the grid's dimensions too.
+Outputs start poisoned with NaN (or -77), so that an element that nobody writes shows.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from interfuse.ir import ops
+from interfuse.ir.index import Expr
+from interfuse.ir.node import Node, make
+from interfuse.ir.numpy_meaning import cast
+from interfuse.lower.kernel import Kernel, Let, Load, Loop, Reduce, Stmt, Store
+
+_REDUCE = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min, "any": np.any, "all": np.all}
+
+
+def poisoned(size: int, dtype: np.dtype) -> np.ndarray:
+    """A flat array of `size` elements that no kernel would write."""
+    return np.full(size, np.nan if dtype.kind == "f" or dtype.kind == "V" else -77 if dtype.kind == "i" else 1).astype(dtype)
+
+
+def run(kernel: Kernel, inputs: Sequence[np.ndarray], output_sizes: Sequence[int]) -> list[np.ndarray]:
+    """The flat outputs of `kernel`; `inputs` are the flat buffers of its "in" parameters in order."""
+    rank = len(kernel.axes)
+    grid: dict[str, np.ndarray] = {}
+    for k, axis in enumerate(kernel.axes):
+        grid[axis.name] = np.arange(axis.extent).reshape([-1 if j == k else 1 for j in range(rank)])
+    dims = tuple(int(a.extent) for a in kernel.axes)
+    buffers: dict[str, np.ndarray] = {}
+    ins, outs = iter(inputs), iter(output_sizes)
+    for p in kernel.params:
+        if p.mode == "in":
+            buffers[p.name] = next(ins)
+        elif p.mode == "out":
+            buffers[p.name] = poisoned(next(outs), p.dtype.numpy)
+        else:
+            buffers[p.name] = np.zeros(dims, p.dtype.numpy)
+    scratch = {p.name for p in kernel.params if p.mode == "scratch"}
+    _statements(kernel.body, kernel, buffers, scratch, grid, dims, {})
+    return [buffers[p.name] for p in kernel.params if p.mode == "out"]
+
+
+def _index(e: Expr, grid: Mapping[str, np.ndarray]) -> np.ndarray:
+    if e.op == "const":
+        return np.asarray(e.value)
+    if e.op == "sym":
+        return grid[e.name]
+    parts = [_index(a, grid) for a in e.args]
+    f = {"add": np.add, "mul": np.multiply, "floordiv": np.floor_divide, "mod": np.mod, "min": np.minimum,
+         "max": np.maximum}[e.op]
+    out = parts[0]
+    for p in parts[1:]:
+        out = f(out, p)
+    return out
+
+
+def _statements(body: tuple[Stmt, ...], kernel: Kernel, buffers: dict[str, np.ndarray], scratch: set[str],
+                grid: dict[str, np.ndarray], dims: tuple[int, ...], values: dict[str, np.ndarray]) -> None:
+    for s in body:
+        if isinstance(s, Loop):
+            _statements(s.body, kernel, buffers, scratch, grid, dims, values)
+        elif isinstance(s, Load):
+            values[s.out.name] = buffers[s.param] if s.param in scratch else buffers[s.param][_index(s.index, grid)]
+        elif isinstance(s, Store):
+            if s.param in scratch:
+                buffers[s.param] = np.broadcast_to(values[s.arg.name], dims)
+                continue
+            at = np.broadcast_to(_index(s.index, grid), np.broadcast_shapes(_index(s.index, grid).shape, values[s.arg.name].shape))
+            buffers[s.param][at] = np.broadcast_to(values[s.arg.name], at.shape).astype(kernel.param(s.param).dtype.numpy)
+        elif isinstance(s, Reduce):
+            k = [a.name for a in kernel.axes].index(s.axis)
+            wide = np.broadcast_to(values[s.arg.name], tuple(max(d if j == k else 1, n) for j, (d, n) in enumerate(
+                zip(dims, np.broadcast_shapes(values[s.arg.name].shape, (1,) * len(dims)), strict=True))))
+            with np.errstate(all="ignore"):
+                values[s.out.name] = _REDUCE[s.op](wide, axis=k, keepdims=True).astype(s.out.dtype.numpy)
+        else:
+            values[s.out.name] = _let(s, values, grid)
+        if not isinstance(s, (Loop, Store)):
+            _check_axes(s.out.name, s.out.axes, values, kernel)
+
+
+def _check_axes(name: str, axes: tuple[str, ...], values: dict[str, np.ndarray], kernel: Kernel) -> None:
+    """A value varies over no axis but those that it names."""
+    shape = np.broadcast_shapes(values[name].shape, (1,) * len(kernel.axes))
+    for axis, size in zip(kernel.axes, shape, strict=True):
+        assert size == 1 or axis.name in axes, f"{name} varies over {axis.name}, which it does not say"
+
+
+def _let(s: Let, values: Mapping[str, np.ndarray], grid: Mapping[str, np.ndarray]) -> np.ndarray:
+    if s.op == "index":
+        return np.asarray(_index(dict(s.attrs)["expr"], grid)).astype(s.out.dtype.numpy)
+    args = [values[a.name] for a in s.args]
+    node: Node = make(s.op, (), s.out.dtype, (), **dict(s.attrs))
+    if s.op == "cast":
+        return cast(node, args, False)
+    return np.asarray(ops.TABLE[s.op].meaning(node, args, False))

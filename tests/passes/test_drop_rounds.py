@@ -1,0 +1,57 @@
+"""Roundings stay where something discrete can see them, and go where nothing can."""
+from __future__ import annotations
+
+import pytest
+
+from interfuse.ir import build as b
+from interfuse.ir.dtypes import BOOL, F16, F32, I8, I64
+from interfuse.ir.graph import Graph, Input, Output
+from interfuse.ir.layout import contiguous
+from interfuse.ir.node import Node, make, topological
+from interfuse.passes.drop_rounds import drop_rounds
+
+X = b.placeholder("x", F32, (4, 8))
+R = b.rounded(b.apply("exp", X), F16)
+
+
+def _rounds(*outputs: Node) -> int:
+    graph = Graph((Input(X, contiguous(X.shape)),), (), tuple(Output(o, contiguous(o.shape)) for o in outputs))
+    return sum(n.op == "round" for n in topological(drop_rounds(graph).roots()))
+
+
+SEEN = {
+    "a comparison": b.apply("eq", R, X),
+    "a comparison behind arithmetic": b.apply("lt", b.apply("mul", R, X), X),
+    "a floor": b.apply("floor", R),
+    "an integer cast": b.cast(R, I8),
+    "a bool cast": b.cast(R, BOOL),
+    "an arg-reduction behind a maximum": b.reduce("argmax", b.apply("maximum", R, X), (1,)),
+    "a reduction, then a sign": b.apply("sign", b.reduce("sum", R, (1,))),
+}
+UNSEEN = {
+    "arithmetic": b.apply("mul", R, X),
+    "the values of a where": b.apply("where", b.apply("lt", X, b.broadcast(b.constant(0.0, F32), X.shape)), R, X),
+    "a narrow cast": b.cast(R, F16),
+    "a matrix product, whatever reads that": b.apply("floor", b.linear(R, X)),
+    "a library call, whatever reads that": b.apply("floor", make("library", (R,), F32, (4, 8), token=1)),
+}
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_seen_roundings_stay(name: str) -> None:
+    assert _rounds(SEEN[name]) == 1
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_unseen_roundings_go(name: str) -> None:
+    assert _rounds(UNSEEN[name]) == 0
+
+
+def test_one_sight_is_enough() -> None:
+    assert _rounds(b.apply("mul", R, X), b.apply("eq", R, X)) == 1
+
+
+def test_chains_of_roundings_go_together() -> None:
+    again = b.rounded(b.apply("mul", R, R), F16)
+    assert _rounds(b.cast(again, F16)) == 0
+    assert _rounds(b.cast(again, I64)) == 2
