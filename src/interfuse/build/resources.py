@@ -1,0 +1,54 @@
+"""What a compiled kernel takes of a GPU. In: figures from the assembler, a device profile. Out: fits, or the reason why not."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from interfuse.device.profile import DeviceProfile
+
+
+@dataclass(frozen=True)
+class Resources:
+    """One kernel compiled for one target. `registers` a thread (vector registers on AMD), `spills` and `shared` in bytes.
+
+    `spills` are stores and loads of registers to local memory, a thread; `shared` is a program's; `assembly` the PTX or
+    AMDGCN text, empty unless it was asked for; `seconds` the time that the compilation took.
+    """
+
+    entry: str
+    target: str
+    registers: int
+    spills: int
+    shared: int
+    warps: int
+    seconds: float = 0.0
+    assembly: str = ""
+
+
+def programs_at_once(resources: Resources, profile: DeviceProfile) -> int:
+    """How many programs one unit of the device holds at once, by registers, shared memory and threads; 0 = cannot run."""
+    threads = resources.warps * profile.lanes
+    # Registers are given to whole warps in pieces of eight a thread.
+    registers = -(-max(resources.registers, 1) // 8) * 8 * threads
+    limits = [profile.threads // threads, profile.registers // registers]
+    if resources.shared:
+        limits.append(profile.shared_unit // resources.shared)
+    return min(limits)
+
+
+def occupancy(resources: Resources, profile: DeviceProfile) -> float:
+    """The share of a unit's threads that can be in flight, 0 to 1."""
+    return programs_at_once(resources, profile) * resources.warps * profile.lanes / profile.threads
+
+
+def check(resources: Resources, profile: DeviceProfile) -> str | None:
+    """None where the kernel may run on the device, else the reason: spills, registers, threads or shared memory."""
+    name = profile.name
+    if resources.spills:
+        return f"spills {resources.spills} bytes of registers a thread: take a smaller tile or more warps"
+    if resources.registers > profile.thread_registers:
+        return f"{resources.registers} registers a thread, {name} has {profile.thread_registers}"
+    if resources.shared > profile.shared_block:
+        return f"{resources.shared} bytes of shared memory a program, {name} has {profile.shared_block}"
+    if programs_at_once(resources, profile) < 1:
+        return f"{resources.warps} warps of {resources.registers} registers a thread do not fit a unit of {name}"
+    return None

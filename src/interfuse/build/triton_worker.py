@@ -1,0 +1,88 @@
+"""A process that compiles Triton kernels for a GPU that need not be here. In: JSON jobs, one a line. Out: JSON results.
+
+Stands alone (no torch, nothing else of the package), because a bad kernel can end the process that compiles it. The first
+line out is {"triton": version}. A job is {text, entry, arguments, constants, warps, target, assembly, options}; its result
+{ok, error} or {ok, registers, spills, shared, seconds, assembly_bytes, assembly}. The first argument names Triton's cache
+folder.
+"""
+from __future__ import annotations
+
+import json
+import linecache
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas, sm_arch_from_capability
+from triton.compiler import ASTSource
+
+ALIGNED = [["tt.divisibility", 16]]
+
+
+def load(text: str, entry: str) -> Any:
+    """The @triton.jit function `entry` of the module `text`, whose source Triton finds in linecache."""
+    name = f"{entry}.triton.py"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    namespace: dict[str, Any] = {"__name__": f"generated.{entry}"}
+    exec(compile(text, name, "exec"), namespace)
+    return namespace[entry]
+
+
+def compile_job(job: dict[str, Any]) -> dict[str, Any]:
+    """Compile one job; every pointer is taken to be aligned to 16 bytes."""
+    started = time.perf_counter()
+    kind, arch = job["target"].split(":")
+    target = GPUTarget("cuda", int(arch), 32) if kind == "cuda" else GPUTarget("hip", arch, 64)
+    signature = {name: of for name, of in job["arguments"]} | {name: "constexpr" for name, _ in job["constants"]}
+    attrs = {(k,): ALIGNED for k, (_, of) in enumerate(job["arguments"]) if of.startswith("*")}
+    source = ASTSource(load(job["text"], job["entry"]), signature, dict(job["constants"]), attrs)
+    compiled = triton.compile(source, target=target, options={"num_warps": job["warps"], **job["options"]})
+    assembly = compiled.asm["ptx" if kind == "cuda" else "amdgcn"]
+    figures = _nvidia(assembly, int(arch)) if kind == "cuda" else _amd(assembly)
+    return {"ok": True, **figures, "shared": compiled.metadata.shared, "seconds": time.perf_counter() - started,
+            "assembly_bytes": len(assembly), "assembly": assembly if job["assembly"] else ""}
+
+
+def _nvidia(ptx: str, arch: int) -> dict[str, int]:
+    """Registers a thread and bytes spilled, as `ptxas -v` reports them."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.ptx"
+        path.write_text(ptx)
+        # Beside the input and output these are the flags that Triton itself gives.
+        done = subprocess.run([get_ptxas(arch).path, "-v", "--fmad=false", f"--gpu-name={sm_arch_from_capability(arch)}",
+                               str(path), "-o", str(path.with_suffix(".cubin"))], capture_output=True, text=True, check=True)
+    report = done.stderr + done.stdout
+    registers = max(int(n) for n in re.findall(r"Used (\d+) registers", report))
+    return {"registers": registers, "spills": sum(int(n) for n in re.findall(r"(\d+) bytes spill (?:stores|loads)", report))}
+
+
+def _amd(assembly: str) -> dict[str, int]:
+    """Vector registers a thread and bytes spilled, as the assembly's metadata states them."""
+    def figure(name: str) -> int:
+        return max((int(n) for n in re.findall(rf"\.{name}:\s+(\d+)", assembly)), default=0)
+    return {"registers": figure("vgpr_count"), "spills": 4 * figure("vgpr_spill_count")}
+
+
+def main() -> None:
+    """Answer jobs until the input ends."""
+    if len(sys.argv) > 1:
+        triton.knobs.cache.dir = sys.argv[1]
+    out = sys.stdout
+    sys.stdout = sys.stderr  # what Triton prints must not come between the answers
+    print(json.dumps({"triton": triton.__version__}), file=out, flush=True)
+    for line in sys.stdin:
+        try:
+            answer = compile_job(json.loads(line))
+        except Exception as error:  # whatever the compiler throws is this kernel's answer
+            answer = {"ok": False, "error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), file=out, flush=True)
+
+
+if __name__ == "__main__":
+    main()

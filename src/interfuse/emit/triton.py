@@ -1,0 +1,167 @@
+"""Kernel IR to Triton. In: a Kernel. Out: a TritonSource: a Python module as text, and what a launch must know.
+
+The emitter chooses nothing. Grid axes are decoded from program_id(0), tile axes are held at once, and loads and stores
+are masked where a block can pass its axis's end. `triton_body` writes the statements, `triton_index` the index
+arithmetic, `triton_prelude` knows types and operators.
+"""
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from interfuse.base.errors import UnsupportedError
+from interfuse.base.text import Writer
+from interfuse.emit import triton_prelude as prelude
+from interfuse.emit.tidy import tidy
+from interfuse.emit.triton_body import Body
+from interfuse.emit.triton_index import index_text
+from interfuse.ir.index import Dim, contiguous_strides, floordiv, product, symbols, text, unwrap, wrap
+from interfuse.lower.kernel import Axis, Kernel, Param, Role
+
+MOST_LANES, MOST_PROGRAMS = 1 << 20, (1 << 31) - 1
+"""The largest tensor that Triton allows, in elements, and the largest grid, in programs."""
+
+
+@dataclass(frozen=True)
+class TritonSource:
+    """A generated module. `entry` is its kernel; arguments are the non-scratch parameters, then the size symbols.
+
+    `arguments` holds (name, type) as signatures write types; `constants` the constexpr arguments; `grid` the number of
+    programs (no launch at 0), `warps` the warps of each.
+    """
+
+    text: str
+    entry: str
+    arguments: tuple[tuple[str, str], ...]
+    constants: tuple[tuple[str, int], ...]
+    grid: Dim
+    warps: int
+
+
+def emit(kernel: Kernel) -> TritonSource:
+    """The Triton module for `kernel`; UnsupportedError where it has no text (scratch rows, integer powers, huge tiles)."""
+    if any(p.mode == "scratch" for p in kernel.params):
+        raise UnsupportedError("scratch rows: a GPU program keeps its row in registers")
+    kernel = tidy(kernel)
+    body = Body(kernel)
+    lanes = product(tuple(lane.axis.block for lane in body.lanes.values()))
+    grid = product(tuple(_programs(a) for a in kernel.axes if a.role is Role.GRID))
+    if wrap(lanes).hi > MOST_LANES:
+        raise UnsupportedError(f"a tile of {lanes} elements: Triton holds at most {MOST_LANES} in a program")
+    if isinstance(grid, int) and grid > MOST_PROGRAMS:
+        raise UnsupportedError(f"a grid of {grid} programs: a launch takes at most {MOST_PROGRAMS}")
+    with body.writer.block():
+        body.statements(kernel.body)
+    statements = body.writer.text()
+    head = _head(kernel, body)
+    sizes = [(x.extent, x.axis.extent) for x in body.lanes.values() if isinstance(x.axis.extent, int)]
+    sizes += [(x.block, x.axis.block) for x in body.lanes.values()]
+    constants = tuple((n, v) for n, v in sizes if re.search(rf"\b{n}\b", head + statements))
+    arguments = tuple((f"{p.name}_ptr", f"*{prelude.SIGNATURE[p.dtype]}") for p in kernel.params)
+    arguments += tuple((s, _symbol_type(s, kernel, body)) for s in kernel.symbols)
+    spelled = ", ".join([*(n for n, _ in arguments), *(f"{n}: tl.constexpr" for n, _ in constants)])
+    entry = re.sub(r"\W", "_", kernel.name)
+    entry = f"{entry}_kernel" if entry in prelude.HELPERS else entry
+    functions = [f"@triton.jit{prelude.HELPERS[h]}" for h in body.helpers]
+    functions.append(f"@triton.jit\n{_wrapped(f'def {entry}({spelled}):')}\n{head}\n{statements}")
+    code = "\n\n".join(functions)
+    imports = "import triton\nimport triton.language as tl\n"
+    if "libdevice." in code:
+        imports += "from triton.language.extra import libdevice\n"
+    return TritonSource(f'"""{_doc(kernel, grid)}\n"""\n{imports}\n\n{code}', entry, arguments, constants, grid, kernel.warps)
+
+
+def options(kind: str) -> dict[str, bool]:
+    """Compiler options for "cuda" or "hip": no contraction of a * b + c, which would round otherwise than eager does and
+    can move a floor or a comparison, and no flushing of subnormals inside libdevice.
+    """
+    return {"enable_fp_fusion": False} | ({"enable_reflect_ftz": False} if kind == "cuda" else {})
+
+
+def _programs(axis: Axis) -> Dim:
+    """How many pieces a grid axis has."""
+    return unwrap(floordiv(wrap(axis.extent) + (axis.block - 1), axis.block))
+
+
+def _symbol_type(name: str, kernel: Kernel, body: Body) -> str:
+    seen = [s for e in (*body.exprs, *(wrap(a.extent) for a in kernel.axes)) for s in symbols(e) if s.name == name]
+    return "i64" if max((s.hi for s in seen), default=0) >= 1 << 31 else "i32"
+
+
+def _wrapped(line: str) -> str:
+    """A def line, its arguments on a line of their own where it would pass 120 columns."""
+    if len(line) <= 120:
+        return line
+    start, rest = line.split("(", 1)
+    lines = [f"{start}("]
+    for part in rest.removesuffix("):").split(", "):
+        if lines[-1].endswith("(") or len(lines[-1]) + len(part) > 116:
+            lines.append(f"    {' ' * 4}{part},")
+        else:
+            lines[-1] += f" {part},"
+    return "\n".join(lines).removesuffix(",") + "):"
+
+
+def _head(kernel: Kernel, body: Body) -> str:
+    """The index of every grid and tile axis, the masks that are used, and the indices that several accesses share."""
+    writer = Writer()
+    grid = [a for a in kernel.axes if a.role is Role.GRID]
+    several = sum(_programs(a) != 1 for a in grid) > 1
+    with writer.block():
+        if several:
+            writer.line("program = tl.program_id(0)")
+        for k, axis in enumerate(grid):
+            inner = product(tuple(_programs(a) for a in grid[k + 1:]))
+            outermost = all(_programs(a) == 1 for a in grid[:k])
+            _axis(writer, axis, body, _piece(inner, _programs(axis), outermost, several))
+        for axis in kernel.axes:
+            if axis.role is Role.TILE:
+                _axis(writer, axis, body, "")
+        serial = {a.name for a in kernel.axes if a.role is Role.SERIAL}
+        for e, name in body.named.items():
+            if not {s.name for s in symbols(e)} & serial:
+                writer.line(f"{name} = {body.index(e)}")
+    return writer.text()
+
+
+def _piece(inner: Dim, count: Dim, outermost: bool, several: bool) -> str:
+    """Which piece of a grid axis this program has; "" where there is one piece only."""
+    if count == 1:
+        return ""
+    if not several:
+        return "tl.program_id(0)"
+    divided = "program" if inner == 1 else f"program // {index_text(wrap(inner), str, parent=3)}"
+    return divided if outermost else f"{divided} % {index_text(wrap(count), str, parent=3)}"
+
+
+def _axis(writer: Writer, axis: Axis, body: Body, piece: str) -> None:
+    """One axis's index, and its mask where it is used."""
+    lane, wide = body.lanes.get(axis.name), axis.name in body.wide
+    if wide and piece:
+        piece = f"{piece}.to(tl.int64)" if piece in ("program", "tl.program_id(0)") else f"({piece}).to(tl.int64)"
+    if lane is None:
+        writer.line(f"{axis.name} = {piece or '0'}")
+        return
+    numbers = lane.numbers() + (".to(tl.int64)" if wide and not piece else "")
+    writer.line(f"{axis.name} = {f'{piece} * {lane.block} + {numbers}' if piece else numbers}")
+    if lane.mask in body.used_masks:
+        writer.line(f"{lane.mask} = {axis.name} < {lane.extent}")
+
+
+def _doc(kernel: Kernel, grid: Dim) -> str:
+    lines = list(kernel.doc) or [kernel.name]
+    if not any("[" in line for line in lines):
+        lines += ["", *_shape_lines(kernel.params)]
+    lines.append(f"Family: {kernel.family}; {text(wrap(grid))} programs of {kernel.warps} warps.")
+    return "\n".join(lines).replace("\\", "\\\\").replace('"""', "'''")
+
+
+def _shape_lines(params: tuple[Param, ...]) -> list[str]:
+    """Names, shape, type and layout; parameters that agree share a line."""
+    groups: dict[str, list[str]] = {}
+    for p in params:
+        dense = all(d == 1 or s == w for d, s, w in zip(p.shape, p.strides, contiguous_strides(p.shape), strict=True))
+        dims = ", ".join(text(wrap(d)) for d in p.shape)
+        layout = "contiguous" if dense else f"strides [{', '.join(text(wrap(s)) for s in p.strides)}]"
+        groups.setdefault(f"[{dims}] {prelude.LONG_NAMES[p.dtype]}, {layout}.", []).append(p.name)
+    return [f"{', '.join(names)}: {rest}" for rest, names in groups.items()]

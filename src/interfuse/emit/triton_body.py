@@ -1,0 +1,270 @@
+"""The statements of a Kernel as Triton text. In: a tidied Kernel. Out: lines, and what they use: helpers, masks, indices.
+
+One line a value. A lane axis (a grid axis with block > 1, a tile, a serial step) is one dimension of every tensor that
+varies over it; the others have size 1 there, so that shapes meet by broadcasting. With one lane axis tensors are 1-D and
+what does not vary over it is a scalar. Masked lanes enter a reduction as its identity.
+"""
+from __future__ import annotations
+
+import keyword
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from interfuse.base.errors import UnsupportedError
+from interfuse.base.text import Writer
+from interfuse.emit import triton_prelude as prelude
+from interfuse.emit.tidy import operands, walk
+from interfuse.emit.triton_index import INT32, index_text, wide_symbols
+from interfuse.ir.dtypes import ALL, BOOL, F32, F64, I32, I64, DType
+from interfuse.ir.index import Expr, symbols, wrap
+from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Reduce, Role, Scope, Stmt, Store, Value
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One dimension of the tensors: its axis, position, and the names of its block, extent and mask."""
+
+    axis: Axis
+    dim: int
+    rank: int
+    block: str
+    extent: str
+    mask: str
+
+    @property
+    def passes_end(self) -> bool:
+        """True where a block can hold lanes past the axis's end."""
+        axis = self.axis
+        return axis.extent != axis.block if axis.role is Role.TILE else not isinstance(axis.extent, int) or axis.extent % axis.block != 0
+
+    def numbers(self) -> str:
+        """0, 1, ..., block - 1 along this dimension."""
+        at = "" if self.rank == 1 else f"[{', '.join(':' if k == self.dim else 'None' for k in range(self.rank))}]"
+        return f"tl.arange(0, {self.block}){at}"
+
+
+def _padded(axis: Axis) -> int:
+    """The most indices that the axis's blocks can cover, lanes past its end counted in: those are compared with the end."""
+    return wrap(axis.extent).hi + axis.block - 1
+
+
+def lanes_of(kernel: Kernel) -> dict[str, Lane]:
+    """The kernel's lane axes by name, in order."""
+    axes = [a for a in kernel.axes if a.role is not Role.GRID or a.block > 1]
+    alone = len(axes) == 1
+    return {a.name: Lane(a, k, len(axes), "BLOCK" if alone else f"{a.name.upper()}_BLOCK",
+                         f"{a.name.upper()}S" if isinstance(a.extent, int) else index_text(a.extent, str),
+                         "inside" if alone else f"{a.name}_inside") for k, a in enumerate(axes)}
+
+
+class Body:
+    """Writes a kernel's statements; afterwards `helpers`, `used_masks` and `named` say what the head must define."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel, self.lanes, self.writer = kernel, lanes_of(kernel), Writer()
+        self.helpers: dict[str, None] = {}
+        self.used_masks: set[str] = set()
+        self._taken = {
+            *keyword.kwlist, *prelude.HELPERS, "tl", "triton", "libdevice", "float", "range", "program", "at", kernel.name, *kernel.symbols,
+            *(f"{p.name}_ptr" for p in kernel.params), *(n for a in kernel.axes for n in (a.name, f"{a.name}_start")),
+            *(lane.mask for lane in self.lanes.values())}
+        self._names: dict[Value, str] = {}
+        statements = walk(kernel.body)
+        self._literals = {s.out: prelude.literal(dict(s.attrs)["value"], s.out.dtype)
+                          for s in statements if isinstance(s, Let) and s.op == "const"}
+        self._typed = self._typed_constants(statements)
+        accesses = [s for s in statements if isinstance(s, (Load, Store))]
+        self.exprs = [s.index for s in accesses]
+        self.exprs += [wrap(dict(s.attrs)["expr"]) for s in statements if isinstance(s, Let) and s.op == "index"]
+        by_role = sorted(kernel.axes, key=lambda a: (Role.GRID, Role.SERIAL, Role.TILE).index(a.role))
+        self.wide = wide_symbols(self.exprs, tuple(a.name for a in by_role)) | {a.name for a in kernel.axes if _padded(a) > INT32}
+        self.named = self._name_indices(accesses)
+
+    def _name_indices(self, accesses: list[Load | Store]) -> dict[Expr, str]:
+        """Names for the indices that several accesses share: at, then at_<parameter>."""
+        named: dict[Expr, str] = {}
+        for s in accesses:
+            if s.index not in named and s.index.args and sum(a.index is s.index for a in accesses) > 1:
+                named[s.index] = "at" if not named else f"at_{s.param}"
+                self._taken.add(named[s.index])
+        return named
+
+    # --- names and operands
+
+    def _name(self, value: Value) -> str:
+        """The value's name in the text: its own, with underscores where that is taken."""
+        found = self._names.get(value)
+        if found is None:
+            found = re.sub(r"\W", "_", value.name)
+            while found in self._taken:
+                found += "_"
+            self._taken.add(found)
+            self._names[value] = found
+        return found
+
+    def _typed_constants(self, statements: list[Stmt]) -> set[Value]:
+        """The constants that some user needs as a tensor of their type, not as a Python number."""
+        typed: set[Value] = set()
+        for s in statements:
+            mine = {a for a in operands(s) if a in self._literals}
+            if not isinstance(s, Let):
+                typed |= mine
+                continue
+            free = s.op in prelude.INFIX or (s.op in prelude.WEAK and all(a.dtype in (F32, I32, BOOL) for a in mine))
+            alone = mine.issuperset(s.args) and s.op != "where"
+            if alone or not free or any(a.dtype not in (F32, F64, I32, I64, BOOL) for a in mine):
+                typed |= mine
+        return typed
+
+    def _operand(self, value: Value) -> str:
+        return self._literals[value] if value in self._literals and value not in self._typed else self._name(value)
+
+    def index(self, e: Expr) -> str:
+        """An index as text; a number that multiplies and is the extent of a row's axis is written by its name."""
+        sizes = {lane.axis.extent: lane.extent for lane in self.lanes.values() if lane.axis.role is not Role.GRID}
+        return index_text(e, str, lambda n: sizes.get(n, str(n)) if n > 1 else str(n))
+
+    def _at(self, param: str, e: Expr) -> str:
+        if e.op == "const" and e.value == 0:
+            return f"{param}_ptr"
+        return f"{param}_ptr + {self.named.get(e) or self.index(e)}"
+
+    def _mask(self, axes: set[str]) -> str:
+        """The mask of an access that varies over `axes`; "" where every lane is inside."""
+        needed = [lane.mask for lane in self.lanes.values() if lane.axis.name in axes and lane.passes_end]
+        self.used_masks.update(needed)
+        return " & ".join(needed)
+
+    def _note_helpers(self, found: str) -> str:
+        self.helpers.update(dict.fromkeys(n for n in re.findall(r"(?<![\w.])\w+", found) if n in prelude.HELPERS))
+        return found
+
+    def _convert(self, expression: str, source: DType, target: DType) -> str:
+        return self._note_helpers(prelude.convert(expression, source, target))
+
+    # --- statements
+
+    def statements(self, body: tuple[Stmt, ...]) -> None:
+        """Write statements in order; a loop over a tile writes its body as it is, for the tile is there at once."""
+        for k, s in enumerate(body):
+            if isinstance(s, Loop):
+                if k:
+                    self.writer.line()
+                if self.kernel.axis(s.axis).role is Role.SERIAL:
+                    self._serial(s)
+                else:
+                    self.statements(s.body)
+            elif isinstance(s, Load):
+                self._load(s)
+            elif isinstance(s, Let):
+                self._let(s)
+            elif isinstance(s, Reduce):
+                if s.scope is Scope.LANE:
+                    self.writer.line(f"{self._name(s.out)} = {self._reduced(s, self._masked(s))}")
+            else:
+                self._store(s)
+
+    def _load(self, s: Load) -> None:
+        mask = self._mask({x.name for x in symbols(s.index)})
+        found = f"tl.load({self._at(s.param, s.index)}{f', mask={mask}' if mask else ''})"
+        self.writer.line(f"{self._name(s.out)} = {self._convert(found, self.kernel.param(s.param).dtype, s.out.dtype)}")
+
+    def _store(self, s: Store) -> None:
+        mask = self._mask({x.name for x in symbols(s.index)} | set(s.arg.axes))
+        value = self._convert(self._operand(s.arg), s.arg.dtype, self.kernel.param(s.param).dtype)
+        self.writer.line(f"tl.store({self._at(s.param, s.index)}, {value}{f', mask={mask}' if mask else ''})")
+
+    def _let(self, s: Let) -> None:
+        if s.op == "const":
+            if s.out in self._typed:
+                self.writer.line(f"{self._name(s.out)} = tl.full((), {self._literals[s.out]}, {prelude.TYPES[s.out.dtype]})")
+            return
+        args = [self._operand(a) for a in s.args]
+        if s.op == "index":
+            expr = wrap(dict(s.attrs)["expr"])
+            found = f"tl.cast({self.index(expr)}, {prelude.TYPES[s.out.dtype]})"
+        elif s.op == "cast":
+            found = self._convert(args[0], s.args[0].dtype, s.out.dtype)
+        elif s.op == "round":
+            narrow = ALL[dict(s.attrs)["to"]]
+            found = self._convert(self._convert(args[0], s.out.dtype, narrow), narrow, s.out.dtype)
+        else:
+            typed = s.args[1] if s.op == "where" else s.args[0]
+            found = self._note_helpers(prelude.operator_text(s.op, typed.dtype)).format(*args)
+        self.writer.line(f"{self._name(s.out)} = {found}{f'  # {s.note}' if s.note else ''}")
+
+    # --- reductions
+
+    def _masked(self, s: Reduce) -> str:
+        """The reduction's argument with the identity in the lanes past the axis's end."""
+        mask = self._mask({s.axis})
+        found = self._operand(s.arg)
+        return f"tl.where({mask}, {found}, {identity(s.op, s.arg.dtype)})" if mask else found
+
+    def _reduced(self, s: Reduce, argument: str) -> str:
+        """The reduction of `argument` across the lanes of its axis."""
+        lane, dtype = self.lanes[s.axis], s.arg.dtype
+        where = f", axis={lane.dim}, keep_dims=True" if lane.rank > 1 else ""
+        if s.op in ("any", "all"):
+            return f"tl.{'max' if s.op == 'any' else 'min'}({argument}.to(tl.int32){where}) != 0"
+        if s.op == "sum" or not (dtype.is_float or s.op == "prod"):
+            found = f"tl.{s.op}({argument}{where})"
+            return f"{found}.to({prelude.TYPES[dtype]})" if dtype.bytes < 4 else found
+        combine = self._note_helpers({"max": "nan_max", "min": "nan_min", "prod": "times"}[s.op])
+        return f"tl.reduce({argument}, {lane.dim}, {combine}{', keep_dims=True' if lane.rank > 1 else ''})"
+
+    def _serial(self, loop: Loop) -> None:
+        """A loop in steps of the axis's block: accumulators before it, one a reduction, and their lanes joined after it."""
+        axis, lane = self.kernel.axis(loop.axis), self.lanes[loop.axis]
+        if any(isinstance(s, Loop) for s in loop.body):
+            raise UnsupportedError("a loop inside a serial loop has no Triton text")
+        carried = [s for s in loop.body if isinstance(s, Reduce)]
+        for s in carried:
+            if s.scope is not Scope.CARRY or s.axis != axis.name:
+                raise UnsupportedError(f"{s.out.name}: inside a serial loop only carried reductions along it have text")
+            shape = ", ".join(x.block if x.axis.name in s.arg.axes else "1" for x in self.lanes.values())
+            self.writer.line(f"{self._name(s.out)} = tl.full(({shape},), {identity(s.op, s.arg.dtype)}, {prelude.TYPES[s.arg.dtype]})")
+        with self.writer.block(f"for {axis.name}_start in range(0, {lane.extent}, {lane.block}):"):
+            outer, self.writer = self.writer, Writer()
+            for s in loop.body:
+                if isinstance(s, Reduce):
+                    name = self._name(s.out)
+                    self.writer.line(f"{name} = {self._note_helpers(_COMBINE[s.op]).format(name, self._masked(s))}")
+                else:
+                    self.statements((s,))
+            inner, self.writer = self.writer, outer
+            self._step(loop, lane)
+            for line in inner.text().splitlines():
+                self.writer.line(line)
+        for s in carried:
+            self.writer.line(f"{self._name(s.out)} = {self._reduced(s, self._name(s.out))}")
+
+    def _step(self, loop: Loop, lane: Lane) -> None:
+        """The first lines of a serial step: its indices and its mask."""
+        axis = lane.axis
+        wide = ".to(tl.int64)" if axis.name in self.wide else ""
+        self.writer.line(f"{axis.name} = {axis.name}_start + {lane.numbers()}{wide}")
+        if lane.mask in self.used_masks:
+            self.writer.line(f"{lane.mask} = {axis.name} < {lane.extent}")
+        used = {s.index for s in walk(loop.body) if isinstance(s, (Load, Store))}
+        for e in self.named:
+            if e in used and axis.symbol in symbols(e):
+                self.writer.line(f"{self.named[e]} = {self.index(e)}")
+
+
+_COMBINE = {"sum": "{0} + {1}", "prod": "{0} * {1}", "max": "nan_max({0}, {1})", "min": "nan_min({0}, {1})", "any": "{0} | {1}",
+            "all": "{0} & {1}"}
+
+
+def identity(op: str, dtype: DType) -> str:
+    """What leaves a reduction of `dtype` as it is, as a Python number."""
+    if op in ("any", "all"):
+        return str(op == "all")
+    if op in ("sum", "prod"):
+        return prelude.literal(op == "prod", dtype)
+    if dtype.is_float:
+        return prelude.literal(float("-inf") if op == "max" else float("inf"), dtype)
+    limits = np.iinfo(dtype.numpy)
+    return prelude.literal(limits.min if op == "max" else limits.max, dtype)

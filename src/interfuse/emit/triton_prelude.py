@@ -1,0 +1,160 @@
+"""How Triton spells types, conversions and operators. In: operator names and element types. Out: Python text.
+
+The operator table gives each operator's text for 32-bit floats; this file holds what differs by type, and the small
+`@triton.jit` helpers that a generated file carries when it uses them. Transcendental functions go through `libdevice`,
+the library that eager's own kernels call: `tl.exp`, `tl.log` and `tl.sin` are fast approximations whose error grows
+with the argument. Nothing here imports Triton.
+"""
+from __future__ import annotations
+
+from interfuse.base.errors import UnsupportedError
+from interfuse.ir.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, DType
+from interfuse.ir.ops import TABLE
+
+TYPES: dict[DType, str] = {
+    BOOL: "tl.int1", U8: "tl.uint8", I8: "tl.int8", I16: "tl.int16", I32: "tl.int32", I64: "tl.int64",
+    F8E4M3: "tl.float8e4nv", F8E5M2: "tl.float8e5", F16: "tl.float16", BF16: "tl.bfloat16", F32: "tl.float32", F64: "tl.float64"}
+"""Triton's name of each element type."""
+
+SIGNATURE: dict[DType, str] = {
+    BOOL: "i1", U8: "u8", I8: "i8", I16: "i16", I32: "i32", I64: "i64", F8E4M3: "fp8e4nv", F8E5M2: "fp8e5", F16: "fp16",
+    BF16: "bf16", F32: "fp32", F64: "fp64"}
+"""The element types as kernel signatures write them; a pointer has a star before it."""
+
+LONG_NAMES: dict[DType, str] = {
+    BOOL: "bool", U8: "uint8", I8: "int8", I16: "int16", I32: "int32", I64: "int64", F8E4M3: "float8_e4m3fn",
+    F8E5M2: "float8_e5m2", F16: "float16", BF16: "bfloat16", F32: "float32", F64: "float64"}
+"""The element types as PyTorch names them, for docstrings."""
+
+_BY_KIND: dict[tuple[str, str], str] = {
+    ("div", "f64"): "{0} / {1}", ("sqrt", "f64"): "tl.sqrt({0})", ("rsqrt", "f64"): "libdevice.rsqrt({0})",
+    ("sigmoid", "f64"): "sigmoid_f64({0})", ("floordiv", "f64"): "floordiv_f64({0}, {1})",
+    ("div", "int"): "{0} // {1}", ("floordiv", "int"): "floordiv_int({0}, {1})",
+    ("remainder", "int"): "remainder_int({0}, {1})", ("fmod", "int"): "{0} % {1}",
+    ("pow", "int"): "none: integer powers run through the library",
+    **{(op, "int"): f"tl.{op}({{0}}, {{1}})" for op in ("maximum", "minimum")},
+    **{(op, "bool"): "{0} | {1}" for op in ("maximum", "add")}, **{(op, "bool"): "{0} & {1}" for op in ("minimum", "mul")},
+    ("abs", "bool"): "{0}", ("sign", "bool"): "{0}",
+    ("lt", "bool"): "~{0} & {1}", ("gt", "bool"): "{0} & ~{1}", ("le", "bool"): "~{0} | {1}", ("ge", "bool"): "{0} | ~{1}",
+}
+
+INFIX = frozenset(("add", "sub", "mul", "and", "or", "xor", "lt", "le", "gt", "ge", "eq", "ne"))
+"""Operators written with a sign, where a Python number takes the type of the other operand."""
+
+WEAK = frozenset(("where", "maximum", "minimum", "div"))
+"""Operators that take a Python number as a 32-bit one."""
+
+
+def _kind(dtype: DType) -> str:
+    return "f64" if dtype is F64 else "int" if dtype.kind in ("int", "uint") else dtype.kind
+
+
+def operator_text(op: str, dtype: DType) -> str:
+    """The text of `op` on operands of `dtype`, with {0}, {1}, ...; UnsupportedError where there is none."""
+    spelled = _BY_KIND.get((op, _kind(dtype)), TABLE[op].triton)
+    if spelled.startswith("none:"):
+        raise UnsupportedError(f"{op} on {dtype}: {spelled[6:]}")
+    return spelled
+
+
+def convert(text: str, source: DType, target: DType) -> str:
+    """`text` of type `source` converted to `target` as PyTorch converts it: nearest even, truncation, or a test against 0."""
+    if source is target:
+        return text
+    if target is BOOL:
+        return f"({text} != 0)"
+    if target in (F8E4M3, F8E5M2):
+        return f"to_{target.name}({convert(text, source, F32)})"
+    if source.is_float and target.kind == "uint":  # negative numbers wrap, as they do through a signed integer
+        return f"{text}.to(tl.int32).to({TYPES[target]})"
+    if target.is_narrow and source not in (F32, F16, BF16):
+        return f"{text}.to(tl.float32).to({TYPES[target]})" if source is not BOOL else f"{text}.to({TYPES[target]})"
+    return f"{text}.to({TYPES[target]})"
+
+
+def literal(value: object, dtype: DType) -> str:
+    """A constant of `dtype` as a Python number; negative ones in brackets."""
+    if dtype.kind == "bool":
+        return str(bool(value))
+    if not dtype.is_float:
+        return str(int(value)) if int(value) >= 0 else f"({int(value)})"  # type: ignore[call-overload]
+    number = float(value)  # type: ignore[arg-type]
+    if number != number or number in (float("inf"), float("-inf")):
+        return f'float("{number}")'
+    return repr(number) if not repr(number).startswith("-") else f"({number!r})"
+
+
+HELPERS: dict[str, str] = {
+    "sign": '''
+def sign(x):
+    return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)  # NaN gives 0
+''',
+    "sigmoid": '''
+def sigmoid(x):
+    return tl.div_rn(1.0, 1.0 + libdevice.exp(-x))
+''',
+    "sigmoid_f64": '''
+def sigmoid_f64(x):
+    return 1.0 / (1.0 + libdevice.exp(-x))
+''',
+    "floordiv": '''
+def floordiv(x, y):
+    rest = libdevice.fmod(x, y)
+    quotient = libdevice.nearbyint(tl.div_rn(x - rest, y)) - tl.where((rest != 0) & ((rest < 0) != (y < 0)), 1.0, 0.0)
+    return tl.where(y == 0, tl.div_rn(x, y), quotient)
+''',
+    "floordiv_f64": '''
+def floordiv_f64(x, y):
+    rest = libdevice.fmod(x, y)
+    quotient = libdevice.nearbyint((x - rest) / y) - tl.where((rest != 0) & ((rest < 0) != (y < 0)), 1.0, 0.0)
+    return tl.where(y == 0, x / y, quotient)
+''',
+    "floordiv_int": '''
+def floordiv_int(x, y):
+    return x // y - ((x % y != 0) & ((x < 0) != (y < 0))).to(x.dtype)
+''',
+    "remainder": '''
+def remainder(x, y):
+    rest = libdevice.fmod(x, y)
+    return tl.where((rest != 0) & ((rest < 0) != (y < 0)), rest + y, rest)
+''',
+    "remainder_int": '''
+def remainder_int(x, y):
+    rest = x % y
+    return tl.where((rest != 0) & ((rest < 0) != (y < 0)), rest + y, rest)
+''',
+    "shift_left": '''
+def shift_left(x, by):
+    return tl.where((by >= 0) & (by < x.dtype.primitive_bitwidth), x << by, x - x)
+''',
+    "shift_right": '''
+def shift_right(x, by):
+    last = x.dtype.primitive_bitwidth - 1
+    return x >> tl.where((by >= 0) & (by <= last), by, last).to(x.dtype)
+''',
+    "nan_max": '''
+def nan_max(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+''',
+    "nan_min": '''
+def nan_min(a, b):
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+''',
+    "times": '''
+def times(a, b):
+    return a * b
+''',
+    "to_f8e4m3": '''
+def to_f8e4m3(x):
+    # What rounds past 448 is NaN in PyTorch; the hardware's conversion would saturate.
+    return tl.where(tl.abs(x) <= 464.0, x, float("nan")).to(tl.float8e4nv)
+''',
+    "to_f8e5m2": '''
+def to_f8e5m2(x):
+    # What rounds past 57344 is infinite in PyTorch; the hardware's conversion would saturate.
+    bits = x.to(tl.float8e5).to(tl.uint8, bitcast=True)
+    infinite = tl.where(x < 0, 0xFC, 0x7C).to(tl.uint8)
+    return tl.where(tl.abs(x) >= 61440.0, infinite, bits).to(tl.float8e5, bitcast=True)
+''',
+}
+"""The helpers that a generated file may carry, by name; the emitter puts `@triton.jit` above each."""
