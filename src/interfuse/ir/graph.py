@@ -102,12 +102,12 @@ class Graph:
         return tuple(seen)
 
     def layouts(self) -> dict[Node, Layout]:
-        """Where PyTorch would put each value: inputs, then call results; the first to give a value decides."""
-        found: dict[Node, Layout] = {i.node: i.layout for i in self.inputs}
+        """How PyTorch lays each value out, seen from its own first element; the first to give a value decides."""
+        found: dict[Node, Layout] = {i.node: Layout(i.layout.strides) for i in self.inputs}
         for call in self.calls:
             for out, layout in zip(call.outs, call.layouts, strict=True):
                 if out is not None and layout is not None:
-                    found.setdefault(out, layout)
+                    found.setdefault(out, Layout(layout.strides))
         return found
 
     def replaced(self, to: Mapping[Node, Node]) -> Graph:

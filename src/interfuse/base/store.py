@@ -1,0 +1,130 @@
+"""The results store. In: keys and JSON values. Out: the same values in a later process.
+
+One SQLite file that any number of processes may use at once, readable and writable by its owner alone. It is a cache: a
+damaged file is set aside and begun again, and where no file can be used the values live in memory until the process ends.
+"""
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import stat
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from interfuse.base.errors import CacheError
+from interfuse.base.record import Record
+
+_SCHEMA = "CREATE TABLE IF NOT EXISTS results (key TEXT PRIMARY KEY, value TEXT NOT NULL, written REAL NOT NULL)"
+_WAIT_SECONDS = 5.0
+
+
+class Store:
+    """A map from text keys to JSON values. Safe between threads, processes and across fork."""
+
+    def __init__(self, path: Path | None, record: Record | None = None) -> None:
+        """Open or create the file at `path`; None keeps everything in memory. What goes wrong is written to `record`."""
+        self.path, self._record = path, record or Record()
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._db = self._open()
+
+    def get(self, key: str) -> Any | None:
+        """The value stored under `key`, or None."""
+        row = self._run("SELECT value FROM results WHERE key = ?", (key,))
+        try:
+            return None if not row else json.loads(row[0][0])
+        except ValueError:
+            return None
+
+    def put(self, key: str, value: Any) -> None:
+        """Store a JSON value under `key`, replacing what was there."""
+        self._run("INSERT OR REPLACE INTO results VALUES (?, ?, ?)", (key, json.dumps(value, sort_keys=True), time.time()))
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._db.close()
+
+    def _run(self, statement: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        with self._lock:
+            if self._pid != os.getpid():
+                # SQLite connections do not survive a fork.
+                self._pid, self._db = os.getpid(), self._open()
+            try:
+                return self._execute(statement, values)
+            except sqlite3.OperationalError as error:
+                # Locked for too long, or the disk is full: the value is measured again another time.
+                self._warn(f"not used this time: {error}")
+                return []
+            except sqlite3.DatabaseError as error:
+                self._db.close()
+                self._set_aside(str(error))
+                self._db = self._open()
+                return self._execute(statement, values)
+
+    def _execute(self, statement: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        with self._db:
+            return self._db.execute(statement, values).fetchall()
+
+    def _open(self) -> sqlite3.Connection:
+        if self.path is not None:
+            for _ in range(2):
+                try:
+                    return self._file(self.path)
+                except sqlite3.OperationalError as error:
+                    self._warn(f"cannot be used, results stay in memory: {error}")
+                    break
+                except sqlite3.DatabaseError as error:
+                    self._set_aside(str(error))
+                except (OSError, CacheError) as error:
+                    self._warn(f"cannot be used, results stay in memory: {error}")
+                    break
+            self.path = None
+        db = sqlite3.connect(":memory:", check_same_thread=False)
+        db.execute(_SCHEMA)
+        return db
+
+    @staticmethod
+    def _file(path: Path) -> sqlite3.Connection:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Created here, and not by SQLite, so that nobody else can ever read it; its companions take its mode.
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            held = os.fstat(handle)
+            if held.st_uid != os.geteuid():
+                raise CacheError(f"{path} belongs to another user; remove it or set another cache folder.")
+            if stat.S_IMODE(held.st_mode) & 0o077:
+                os.fchmod(handle, 0o600)
+        finally:
+            os.close(handle)
+        db = sqlite3.connect(path, timeout=_WAIT_SECONDS, check_same_thread=False)
+        try:
+            db.execute("PRAGMA journal_mode=WAL")
+            db.execute("PRAGMA synchronous=NORMAL")
+            db.execute(_SCHEMA)
+            db.execute("SELECT count(*) FROM results").fetchone()
+            db.commit()
+        except sqlite3.Error:
+            db.close()
+            raise
+        return db
+
+    def _set_aside(self, why: str) -> None:
+        """Rename a damaged file, so that it can be looked at, and begin a new one."""
+        if self.path is None:
+            return
+        aside = self.path.with_name(f"{self.path.name}.damaged-{os.getpid()}-{time.time_ns()}")
+        try:
+            self.path.rename(aside)
+            for companion in ("-wal", "-shm"):
+                self.path.with_name(self.path.name + companion).unlink(missing_ok=True)
+            self._warn(f"was damaged ({why}); set aside as {aside.name} and begun again")
+        except OSError as error:
+            self._warn(f"is damaged and cannot be set aside: {error}")
+            self.path = None
+
+    def _warn(self, sentence: str) -> None:
+        self._record.add("store", str(self.path), warning=sentence)

@@ -1,0 +1,237 @@
+"""From plan steps to closures over slots. In: a graph and the steps of a candidate. Out: operations in order.
+
+A node may be held more than once: x and x.clone() are one value in two buffers, laid out or owned differently. Library
+calls read the newest, as in the captured order; kernels read the one laid out as they expect.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from interfuse.base.errors import GraphError, UnsupportedError
+from interfuse.capture.torch_types import to_torch
+from interfuse.ir.graph import Graph
+from interfuse.ir.layout import Layout, contiguous
+from interfuse.ir.node import Node
+from interfuse.lower.kernel import Kernel, Param
+from interfuse.plan.plan import KernelStep, LibraryStep, ProviderStep
+from interfuse.plan.plan import Step as PlanStep
+from interfuse.run.library import Slots, allocator, call_step, mutated
+from interfuse.run.providers import PROVIDERS, available
+from interfuse.run.views import Step, Strides, chain_to, concrete, copied, layout_through, relaid, static, view_step
+
+Launcher = Callable[[Sequence[torch.Tensor], Mapping[str, int]], Any]
+"""Runs a built kernel on the tensors behind its parameters that are not scratch, given the size symbols' values."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """A slot with a value in it: its layout as far as known, and the storages that it may lie in."""
+
+    slot: int
+    layout: Layout | None
+    roots: frozenset[int]
+
+
+@dataclass
+class Op:
+    """One step of the program with the slots that it reads and fills; `drops` are set to None after it."""
+
+    run: Step
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    drops: tuple[int, ...] = ()
+
+
+@dataclass
+class Scope:
+    """Values at hand while steps are assembled, newest last, and the operations so far. `outer` is looked at second."""
+
+    outer: Scope | None = None
+    held: dict[Node, list[Held]] = field(default_factory=dict)
+    ops: list[Op] = field(default_factory=list)
+
+    def versions(self, node: Node) -> list[Held]:
+        """Everything that holds `node`, oldest first."""
+        outer = self.outer.versions(node) if self.outer is not None else []
+        return outer + self.held.get(node, [])
+
+    def __contains__(self, node: Node) -> bool:
+        return node in self.held or (self.outer is not None and node in self.outer)
+
+    def add(self, node: Node, held: Held) -> None:
+        """Note that `held` now has the value of `node`."""
+        self.held.setdefault(node, []).append(held)
+
+
+class Assembler:
+    """Turns steps into operations. `launchers` gives each kernel's by the kernel's name."""
+
+    def __init__(self, graph: Graph, launchers: Mapping[str, Launcher]) -> None:
+        self.graph, self.launchers = graph, launchers
+        self.device = torch.device(graph.device)
+        self.slots = Slots()
+        self.scope = Scope()
+        self._roots = 0
+        for given in graph.inputs:
+            self.scope.add(given.node, Held(self.slots.new(), given.layout, self.new_root()))
+        self.buffers = {node: held[0] for node, held in self.scope.held.items()}
+
+    def new_root(self) -> frozenset[int]:
+        """A storage that nothing else lies in."""
+        self._roots += 1
+        return frozenset((self._roots,))
+
+    def find(self, scope: Scope, node: Node, who: str, strides: Strides | None = None) -> Held:
+        """Where `node` stands, newest first but for one laid out as `strides`; a view is made where it is a movement.
+
+        GraphError where nothing at hand gives it.
+        """
+        versions = scope.versions(node)
+        for held in reversed(versions):
+            if strides is None or (held.layout is not None and held.layout.strides == strides):
+                return held
+        if versions:
+            return versions[-1]
+        found = chain_to(node, scope)  # type: ignore[arg-type]
+        if found is None:
+            raise GraphError(f"{who} reads {node!r} ({node.hint or node.op}), which no earlier step gives; the plan "
+                             "must let a region before it put that value out.")
+        base, chain = found
+        options = [(h, h.layout and layout_through(h.layout, chain)) for h in reversed(scope.versions(base))]
+        held, layout = next(((h, lay) for h, lay in options if lay is not None), options[0])
+        # A reshape that copies at run time is still counted as sharing storage: the safe side for outputs and mutation.
+        view = Held(self.slots.new(), layout and Layout(layout.strides), held.roots)
+        scope.ops.append(Op(view_step(held.slot, view.slot, held.layout, chain), (held.slot,), (view.slot,)))
+        scope.add(node, view)
+        return view
+
+    def step(self, scope: Scope, step: PlanStep, later: Callable[[], set[Node]]) -> None:
+        """Add the operations of one step. `later` gives the nodes that are read after it.
+
+        UnsupportedError where a kernel has no launcher, or a provider or operator is missing here.
+        """
+        if isinstance(step, LibraryStep):
+            self._library(scope, step.call, later)
+        elif isinstance(step, KernelStep):
+            self._kernel(scope, step)
+        else:
+            self._provider(scope, step)
+
+    def _library(self, scope: Scope, position: int, later: Callable[[], set[Node]]) -> None:
+        call = self.graph.calls[position]
+        who = f"call {position} ({call.target})"
+        written = mutated(call)
+        operands = [self.buffers[node] if k in written and node in self.buffers else self.find(scope, node, who)
+                    for k, node in enumerate(call.operands)]
+        for k in written:
+            self._save(scope, operands[k].roots, later())
+        outs: list[int | None] = []
+        for node, layout in zip(call.outs, call.layouts, strict=True):
+            if node is None:
+                outs.append(None)
+                continue
+            roots = self.new_root() if call.view_of is None else operands[call.view_of].roots
+            held = Held(self.slots.new(), layout and Layout(layout.strides), roots)
+            scope.add(node, held)
+            outs.append(held.slot)
+        run, dirty = call_step(call, self.graph, [o.slot for o in operands], outs, self.slots)
+        scope.ops.append(Op(run, tuple(o.slot for o in operands), (*(o for o in outs if o is not None), *dirty)))
+
+    def _save(self, scope: Scope, roots: frozenset[int], later: set[Node]) -> None:
+        """Before a buffer is overwritten: keep a copy of each value in it that is read later, and forget the buffer."""
+        for node in list(scope.held):
+            safe = [h for h in scope.held[node] if not h.roots & roots]
+            if len(safe) == len(scope.held[node]):
+                continue
+            if not safe and node in later:
+                old = scope.held[node][-1]
+                new = Held(self.slots.new(), old.layout, self.new_root())
+                scope.ops.append(Op(_copy_step(old.slot, new.slot), (old.slot,), (new.slot,)))
+                safe = [new]
+            scope.held[node] = safe
+            if not safe:
+                del scope.held[node]
+
+    def _kernel(self, scope: Scope, step: KernelStep) -> None:
+        kernel = step.kernel
+        params = [p for p in kernel.params if p.mode != "scratch"]
+        if kernel.name not in self.launchers:
+            raise UnsupportedError(f"kernel {kernel.name} was not built; its region runs the library path.")
+        if len(params) != len(step.inputs) + len(step.outputs):
+            raise GraphError(f"kernel {kernel.name} has {len(params)} parameters for {len(step.inputs)} inputs and "
+                             f"{len(step.outputs)} outputs; the plan must name one node each.")
+        ins, outs = params[:len(step.inputs)], params[len(step.inputs):]
+        who = f"kernel {kernel.name}"
+        reads = [self.find(scope, node, who, _strides(p)) for node, p in zip(step.inputs, ins, strict=True)]
+        held = []
+        for node, param in zip(step.outputs, outs, strict=True):
+            held.append(Held(self.slots.new(), Layout(param.strides), self.new_root()))
+            scope.add(node, held[-1])
+        makers = [allocator(node.shape, param.strides, to_torch(node.dtype), self.device)
+                  for node, param in zip(step.outputs, outs, strict=True)]
+        run = _kernel_step(kernel, self.launchers[kernel.name], [h.slot for h in reads], [_strides(p) for p in ins],
+                           [h.slot for h in held], makers)
+        scope.ops.append(Op(run, tuple(h.slot for h in reads), tuple(h.slot for h in held)))
+
+    def _provider(self, scope: Scope, step: ProviderStep) -> None:
+        reason = available(step.provider, step.operands[0].dtype, self.graph.device)
+        if reason is not None:
+            raise UnsupportedError(f"{reason}; its region runs the library path.")
+        reads = [self.find(scope, node, f"provider {step.provider}").slot for node in step.operands]
+        held = Held(self.slots.new(), contiguous(step.output.shape), self.new_root())
+        scope.add(step.output, held)
+        routine, attrs, out = PROVIDERS[step.provider].run, dict(step.attrs), held.slot
+        shape = step.output.shape
+
+        def run(slots: list[Any]) -> None:
+            result = routine([slots[i] for i in reads], attrs)
+            slots[out] = result if result.dim() == len(shape) else result.reshape(concrete(shape, slots[0]))
+        scope.ops.append(Op(run, tuple(reads), (out,)))
+
+    def put(self, scope: Scope, held: Held, target: int, strides: Strides | None) -> None:
+        """Add an operation that hands the value of `held` to slot `target`, laid out as `strides` where they are given."""
+        source = held.slot
+
+        def run(slots: list[Any]) -> None:
+            value = slots[source]
+            slots[target] = value if strides is None else relaid(value, strides)
+        scope.ops.append(Op(run, (source,), (target,)))
+
+
+def _copy_step(source: int, target: int) -> Step:
+    def run(slots: list[Any]) -> None:
+        tensor = slots[source]
+        slots[target] = copied(tensor, tensor.stride())
+    return run
+
+
+def _strides(param: Param) -> Strides | None:
+    return static(param.strides)
+
+
+def _kernel_step(kernel: Kernel, launcher: Launcher, reads: list[int], expected: list[Strides | None],
+                 outs: list[int], makers: list[Callable[[Mapping[str, int]], torch.Tensor]]) -> Step:
+    pairs = tuple(zip(reads, expected, strict=True))
+    results = [p for p in kernel.params if p.mode == "out"]
+    if results and all(0 in p.shape for p in results):
+        def allocate(slots: list[Any]) -> None:
+            for i, make in zip(outs, makers, strict=True):
+                slots[i] = make(slots[0])
+        return allocate
+
+    def launch(slots: list[Any]) -> None:
+        tensors = []
+        for i, strides in pairs:
+            tensor = slots[i]
+            # The kernel's addresses assume these strides; a tensor that lies otherwise is copied, never misread.
+            tensors.append(tensor if strides is None or tensor.stride() == strides else relaid(tensor, strides))
+        sizes = slots[0]
+        made = [make(sizes) for make in makers]
+        launcher((*tensors, *made), sizes)
+        for i, tensor in zip(outs, made, strict=True):
+            slots[i] = tensor
+    return launch

@@ -1,0 +1,318 @@
+"""The program: a plan made ready to run. In: a Plan, launchers of its kernels, the record. Out: a callable on tensors.
+
+Everything is decided when the program is built: a run walks a flat list of closures over numbered slots and drops each
+value after its last use. A region that runs kernels or providers keeps its captured calls as a backup: where one of its
+steps raises, the region runs the captured calls on its inputs, which are still whole, and stays with them from then on.
+Besides that one flag a region, runs share nothing, so any number of threads may run one program.
+"""
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from interfuse.base.errors import GraphError, LaunchError, UnsupportedError
+from interfuse.base.record import Record
+from interfuse.capture.template import decode
+from interfuse.cost.estimate import Estimate
+from interfuse.ir.graph import Graph, Literal, Output
+from interfuse.ir.index import Expr, evaluate
+from interfuse.ir.node import Node
+from interfuse.ir.ops import MOVES
+from interfuse.plan.plan import Candidate, LibraryStep, Plan, Region
+from interfuse.plan.plan import Step as PlanStep
+from interfuse.run.assemble import Assembler, Held, Launcher, Op, Scope
+from interfuse.run.library import mutated, symbol_reader
+from interfuse.run.outputs import output_storages
+from interfuse.run.views import Step, concrete, copied, relaid, static
+
+Ready = tuple[tuple[Step, tuple[int, ...]], ...]
+"""Steps in order, each with the slots that it is the last to use."""
+
+
+def _walk(steps: Ready, slots: list[Any]) -> None:
+    for run, drops in steps:
+        run(slots)
+        for i in drops:
+            slots[i] = None
+
+
+class _Guarded:
+    """A region with a backup. `clears`: slots that a failed try may leave filled; `drops`: those that end here."""
+
+    def __init__(self, name: str, choice: Ready, backup: Ready, clears: tuple[int, ...], drops: tuple[int, ...],
+                 record: Record) -> None:
+        self.name, self.choice, self.backup, self.clears, self.drops = name, choice, backup, clears, drops
+        self.failed = False
+        self._record, self._lock = record, threading.Lock()
+
+    def __call__(self, slots: list[Any]) -> None:
+        """Run the choice, or the backup where the choice fails now or failed before."""
+        if self.failed or not self._try(slots):
+            _walk(self.backup, slots)
+        for i in self.drops:
+            slots[i] = None
+
+    def _try(self, slots: list[Any]) -> bool:
+        try:
+            _walk(self.choice, slots)
+            return True
+        except (LaunchError, RuntimeError) as error:
+            reason = f"{type(error).__name__}: {error}"
+        # Here the exception is gone, and with it the frames that keep half-made values alive.
+        for i in self.clears:
+            slots[i] = None
+        with self._lock:
+            if not self.failed:
+                self.failed = True
+                self._record.add("fallback", self.name, error=reason)
+        return False
+
+
+class Program:
+    """A plan that runs: `program(*inputs)` gives the graph's outputs as a list, in order.
+
+    Inputs are what plan.graph.inputs says: tensors, and integers for size symbols. `guarded=False` leaves the backups
+    away, so that a failing step raises. GraphError where the plan reads what nothing gives.
+    """
+
+    def __init__(self, plan: Plan, launchers: Mapping[str, Launcher], record: Record, guarded: bool = True) -> None:
+        graph = plan.graph
+        build = _Builder(plan, launchers, record, guarded)
+        self._steps, self._outputs, self._initial = build.steps, build.outputs, build.assembler.slots.initial
+        self._count = len(graph.inputs)
+        self._sizes = symbol_reader(graph.inputs, 1)
+        self._initial[0] = {}
+        self._dynamic = bool(self._sizes_needed(graph))
+        self.plan = plan
+
+    @staticmethod
+    def _sizes_needed(graph: Graph) -> bool:
+        return bool(graph.symbols) or any(i.node.attr("symbol") is not None for i in graph.inputs)
+
+    @staticmethod
+    def library(graph: Graph, record: Record) -> Program:
+        """The program that runs every call the outputs need (and every one with an effect) as captured."""
+        return Program(library_plan(graph), {}, record)
+
+    def __call__(self, *inputs: Any) -> list[Any]:
+        """Run on these inputs; the caller keeps them alive."""
+        return self.run(list(inputs))
+
+    def run(self, inputs: list[Any]) -> list[Any]:
+        """Run on these inputs and empty the list, so that each is freed after its last use unless held elsewhere."""
+        if len(inputs) != self._count:
+            raise GraphError(f"the program takes {self._count} inputs and was given {len(inputs)}; pass them in the "
+                             "order of graph.inputs.")
+        slots = self._initial.copy()
+        slots[1:1 + self._count] = inputs
+        inputs.clear()
+        if self._dynamic:
+            slots[0] = self._sizes(slots)
+        _walk(self._steps, slots)
+        return [give(slots) for give in self._outputs]
+
+
+def subject(plan: Plan, position: int) -> str:
+    """What the record calls the region at `position`."""
+    return f"{position}:{plan.regions[position].name}"
+
+
+def needed_calls(graph: Graph) -> tuple[int, ...]:
+    """Positions of the calls that the outputs need, and of those with an effect, in order."""
+    wanted: set[Node] = set()
+
+    def want(nodes: Iterable[Node | None]) -> None:
+        for node in nodes:
+            while node is not None and node not in wanted:
+                wanted.add(node)
+                node = node.inputs[0] if node.op in MOVES else None
+
+    want(o.node for o in graph.outputs)
+    kept = []
+    for position in reversed(range(len(graph.calls))):
+        call = graph.calls[position]
+        if call.effect or any(o in wanted for o in call.outs if o is not None):
+            kept.append(position)
+            want(call.operands)
+    return tuple(reversed(kept))
+
+
+def library_plan(graph: Graph) -> Plan:
+    """The plan in which every needed call is a region of its own that runs as captured."""
+    regions = []
+    for position in needed_calls(graph):
+        call = graph.calls[position]
+        only = Candidate("library", (LibraryStep(position),), Estimate(0.0), 0, call.launches)
+        outs = tuple(o for o in call.outs if o is not None)
+        regions.append(Region(f"call{position}", (position,), call.operands, outs, (only,)))
+    return Plan(graph, tuple(regions))
+
+
+class _Builder:
+    """Assembles a plan's regions into `steps` and its outputs into `outputs`."""
+
+    def __init__(self, plan: Plan, launchers: Mapping[str, Launcher], record: Record, guarded: bool) -> None:
+        self.plan, self.record, self.guarded = plan, record, guarded
+        self.assembler = Assembler(plan.graph, launchers)
+        self.blocks: list[list[Op] | tuple[str, list[Op], list[Op]]] = []
+        for position in range(len(plan.regions)):
+            self._region(position)
+        self.kept: set[int] = set()
+        self.outputs = self._finish()
+        self.steps = self._ready()
+
+    # --- Regions
+
+    def _region(self, position: int) -> None:
+        region, scope = self.plan.regions[position], self.assembler.scope
+        choice = region.choice
+        plain = choice.family == "library" or all(isinstance(s, LibraryStep) for s in choice.steps)
+        if not plain and self.guarded:
+            if any(self.plan.graph.calls[c].effect in ("mutation", "collective") for c in region.calls):
+                raise GraphError(f"region {region.name} writes its inputs or talks to other processes, so it cannot be "
+                                 "run again; the plan must leave such calls to the library.")
+            tried = self._candidate(position, choice)
+            if tried is not None:
+                backup = self._candidate(position, region.library)
+                assert backup is not None, region.name
+                self._meet(position, tried, backup)
+                return
+            choice = region.library
+        self._run_in(scope, position, choice)
+        self.blocks.append(scope.ops)
+        scope.ops = []
+
+    def _candidate(self, position: int, candidate: Candidate) -> Scope | None:
+        """The candidate assembled in a scope of its own; None, with the reason recorded, where it cannot run here."""
+        scope = Scope(self.assembler.scope)
+        try:
+            self._run_in(scope, position, candidate)
+        except UnsupportedError as error:
+            self.record.add("fallback", subject(self.plan, position), error=str(error))
+            return None
+        return scope
+
+    def _run_in(self, scope: Scope, position: int, candidate: Candidate) -> None:
+        for k, step in enumerate(candidate.steps):
+            self.assembler.step(scope, step, lambda k=k: self._later(position, candidate, k))  # type: ignore[misc]
+
+    def _meet(self, position: int, tried: Scope, backup: Scope) -> None:
+        """Hand each output of the region over in one slot, laid out alike, whichever way it was computed."""
+        assembler, region = self.assembler, self.plan.regions[position]
+        who = f"region {region.name}"
+        for node in region.outputs:
+            ours = assembler.find(tried, node, who)
+            theirs = assembler.find(backup, node, who)
+            target = Held(assembler.slots.new(), ours.layout, ours.roots | theirs.roots)
+            same = ours.layout is not None and theirs.layout == ours.layout
+            wanted = static(ours.layout.strides) if ours.layout is not None and not same else None
+            assembler.put(tried, ours, target.slot, None)
+            assembler.put(backup, theirs, target.slot, wanted)
+            assembler.scope.add(node, target)
+        self.blocks.append((subject(self.plan, position), tried.ops, backup.ops))
+
+    def _later(self, position: int, candidate: Candidate, k: int) -> set[Node]:
+        """Every node that may be read after step k of a candidate of region `position`."""
+        steps: list[PlanStep] = list(candidate.steps[k + 1:])
+        for region in self.plan.regions[position + 1:]:
+            steps += [*region.choice.steps, *region.library.steps]
+        nodes = [o.node for o in self.plan.graph.outputs if o.node is not None]
+        for step in steps:
+            if isinstance(step, LibraryStep):
+                call = self.plan.graph.calls[step.call]
+                written = mutated(call)
+                nodes += [n for i, n in enumerate(call.operands) if i not in written]
+            else:
+                nodes += step.operands if hasattr(step, "operands") else step.inputs
+        found: set[Node] = set()
+        for node in nodes:
+            while node not in found:
+                found.add(node)
+                if node.op in MOVES:
+                    node = node.inputs[0]
+        return found
+
+    # --- Outputs
+
+    def _finish(self) -> list[Callable[[list[Any]], Any]]:
+        """One function an output from the slots to its value; the views that they need become a last block."""
+        graph, scope = self.plan.graph, self.assembler.scope
+        owners: dict[int, Any] = {min(self.assembler.buffers[i.node].roots): ("input", i.node) for i in graph.inputs}
+        gives = []
+        for output, storage in zip(graph.outputs, output_storages(graph), strict=True):
+            if output.node is None:
+                gives.append(_plain(output, graph))
+                continue
+            strides = static(output.layout.strides) if output.layout is not None else None
+            held = self.assembler.find(scope, output.node, "an output of the graph", strides)
+            self.kept.add(held.slot)
+            shared = any(owners.get(root, storage) != storage for root in held.roots)
+            if not shared:
+                owners.update(dict.fromkeys(held.roots, storage))
+            own = isinstance(storage, tuple) and storage[0] == "input"
+            gives.append(_give(held.slot, output, shared, as_it_is=own and not shared))
+        self.blocks.append(scope.ops)
+        scope.ops = []
+        return gives
+
+    # --- Lifetimes
+
+    def _ready(self) -> Ready:
+        """The blocks as steps; each slot is dropped after its last use, inputs of a region with a backup at its end."""
+        last: dict[int, int] = {1 + k: -1 for k in range(len(self.plan.graph.inputs))}
+        for number, block in enumerate(self.blocks):
+            for op in block if isinstance(block, list) else (*block[1], *block[2]):
+                last.update(dict.fromkeys((*op.reads, *op.writes), number))
+        constants = {i for i, value in enumerate(self.assembler.slots.initial) if value is not None}
+        never = self.kept | constants | {0}
+        steps: list[tuple[Step, tuple[int, ...]]] = []
+        for number, block in enumerate(self.blocks):
+            ending = {s for s, n in last.items() if n == number} - never
+            if isinstance(block, list):
+                steps += _dropping(block, ending)
+                continue
+            name, choice, backup = block
+            ours, theirs = _inner(choice), _inner(backup)
+            both = (ours | theirs) & ending - (ours & theirs)
+            guard = _Guarded(name, _dropping(choice, ours & both), _dropping(backup, theirs & both),
+                             tuple(sorted(ours)), tuple(sorted(ending - both)), self.record)
+            steps.append((guard, ()))
+        return tuple(steps)
+
+
+def _inner(ops: Sequence[Op]) -> set[int]:
+    return {s for op in ops for s in op.writes}
+
+
+def _dropping(ops: Sequence[Op], ending: set[int]) -> Ready:
+    """The operations with each of the slots `ending` dropped after the last one that uses it."""
+    left, out = set(ending), []
+    for op in reversed(ops):
+        drops = left & {*op.reads, *op.writes}
+        left -= drops
+        out.append((op.run, tuple(sorted(drops))))
+    return tuple(reversed(out))
+
+
+def _plain(output: Output, graph: Graph) -> Callable[[list[Any]], Any]:
+    value = output.value
+    if isinstance(value, Expr):
+        return lambda slots: evaluate(value, slots[0])
+    if isinstance(value, (Literal, tuple)):
+        return lambda slots: decode(value, (), graph.opaque, slots[0])
+    return lambda slots: value
+
+
+def _give(slot: int, output: Output, shared: bool, as_it_is: bool) -> Callable[[list[Any]], Any]:
+    """The output in `slot`: as it is, laid out as eager lays it out, or as a tensor of its own where `shared`."""
+    strides = None if output.layout is None else output.layout.strides
+    fixed = None if strides is None else static(strides)
+
+    def give(slots: list[Any]) -> Any:
+        value = slots[slot]
+        if as_it_is or not hasattr(value, "stride"):
+            return value
+        wanted = value.stride() if strides is None else fixed if fixed is not None else concrete(strides, slots[0])
+        return copied(value, wanted) if shared else relaid(value, wanted)
+    return give

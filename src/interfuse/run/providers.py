@@ -1,0 +1,184 @@
+"""Library routines that stand for IR nodes. In: tensors and attributes. Out: one tensor; and what it means as IR.
+
+A provider is a routine that PyTorch or the vendor wrote, such as oneDNN's linear with its activation, offered to the
+planner beside the captured calls. Weights are read where they lie at each call: nothing is packed or copied ahead.
+Operands are x, weight, then bias where there is one, then the residual for the routines that add one. x and the
+residual may have any number of leading dimensions. Sums and what follows them are in f32; the result is rounded once.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from interfuse.base.errors import OptionError
+from interfuse.capture.torch_types import to_torch
+from interfuse.ir.build import apply, broadcast, cast, constant, linear, reshape
+from interfuse.ir.dtypes import ALL, DType, compute_type
+from interfuse.ir.index import product
+from interfuse.ir.node import Node
+from interfuse.run.real import real_tensors
+
+Tensors = Sequence[torch.Tensor]
+Attrs = Mapping[str, Any]
+
+_FUSED = {"none": ("none", ""), "gelu": ("gelu", "none"), "gelu_tanh": ("gelu", "tanh"), "tanh": ("tanh", ""),
+          "sigmoid": ("sigmoid", ""), "swish": ("swish", "")}
+"""Activations that oneDNN applies before it rounds: our name to its name and algorithm."""
+_AFTER: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {"relu": torch.relu_}
+"""Activations done in place afterwards: oneDNN's own relu turns NaN into 0."""
+ACTIVATIONS = (*_FUSED, *_AFTER)
+"""Values of the attribute `activation` of onednn.linear."""
+
+
+@dataclass(frozen=True)
+class Provider:
+    """One routine. `run(tensors, attrs)` gives its result, `meaning(nodes, attrs)` the node that it stands for.
+
+    `device` is the kind of device that it runs on ("" any), `dtypes` the element types that it takes (all operands of
+    one), `residual` whether the last operand is added, `cost` the cost class, `launches(attrs)` the kernels of a run.
+    """
+
+    name: str
+    device: str
+    dtypes: tuple[str, ...]
+    residual: bool
+    run: Callable[[Tensors, Attrs], torch.Tensor]
+    meaning: Callable[[Sequence[Node], Attrs], Node]
+    launches: Callable[[Attrs], int] = lambda attrs: 1
+    cost: str = "contraction"
+
+
+def _wide_linear(operands: Sequence[Node]) -> tuple[Node, DType]:
+    """x @ weight.T + bias over the last dimension of x, in the type of the sums, with the type of the result."""
+    dtype, at = operands[0].dtype, compute_type(operands[0].dtype)
+    x, weight, *bias = (cast(o, at) for o in operands)
+    flat = reshape(x, (product(x.shape[:-1]), x.shape[-1]))
+    return reshape(linear(flat, weight, bias[0] if bias else None), (*x.shape[:-1], weight.shape[0])), dtype
+
+
+def _like(value: float, x: Node) -> Node:
+    return broadcast(constant(value, x.dtype), x.shape)
+
+
+def _gelu(x: Node) -> Node:
+    inner = apply("erf", apply("mul", x, _like(math.sqrt(0.5), x)))
+    return apply("mul", apply("mul", x, _like(0.5, x)), apply("add", inner, _like(1.0, x)))
+
+
+def _gelu_tanh(x: Node) -> Node:
+    cube = apply("mul", apply("mul", x, x), x)
+    inner = apply("mul", apply("add", x, apply("mul", cube, _like(0.044715, x))), _like(math.sqrt(2 / math.pi), x))
+    return apply("mul", apply("mul", x, _like(0.5, x)), apply("add", apply("tanh", inner), _like(1.0, x)))
+
+
+_MEANINGS: Mapping[str, Callable[[Node], Node]] = {
+    "none": lambda x: x, "relu": lambda x: apply("maximum", x, _like(0.0, x)), "gelu": _gelu, "gelu_tanh": _gelu_tanh,
+    "tanh": lambda x: apply("tanh", x), "sigmoid": lambda x: apply("sigmoid", x),
+    "swish": lambda x: apply("mul", x, apply("sigmoid", x))}
+
+
+def _activation(attrs: Attrs) -> str:
+    name = str(attrs.get("activation", "none"))
+    if name not in ACTIVATIONS:
+        raise OptionError(f"there is no activation {name!r}; a provider knows {', '.join(ACTIVATIONS)}.")
+    return name
+
+
+def _linear_meaning(operands: Sequence[Node], attrs: Attrs) -> Node:
+    wide, dtype = _wide_linear(operands)
+    return cast(_MEANINGS[_activation(attrs)](wide), dtype)
+
+
+def _add_meaning(operands: Sequence[Node], attrs: Attrs) -> Node:
+    wide, dtype = _wide_linear(operands[:-1])
+    return cast(apply("add", wide, cast(operands[-1], wide.dtype)), dtype)
+
+
+def _aten_linear(tensors: Tensors, attrs: Attrs) -> torch.Tensor:
+    return torch.nn.functional.linear(*tensors)
+
+
+def _bias(tensors: Tensors) -> torch.Tensor | None:
+    # oneDNN reads the bias as if it were contiguous, whatever its stride says.
+    return tensors[0].contiguous() if tensors else None
+
+
+def _onednn_linear(tensors: Tensors, attrs: Attrs) -> torch.Tensor:
+    x, weight, *bias = tensors
+    activation = attrs.get("activation", "none")
+    name, algorithm = _FUSED.get(activation, _FUSED["none"])
+    out = torch.ops.mkldnn._linear_pointwise(x, weight, _bias(bias), name, [], algorithm)
+    after = _AFTER.get(activation)
+    return out if after is None else after(out)
+
+
+def _onednn_linear_add(tensors: Tensors, attrs: Attrs) -> torch.Tensor:
+    x, weight, *bias, residual = tensors
+    return torch.ops.mkldnn._linear_pointwise.binary(x, residual, weight, _bias(bias), "add")
+
+
+def _cublaslt_linear_gelu(tensors: Tensors, attrs: Attrs) -> torch.Tensor:
+    x, weight, bias = tensors
+    out = torch.ops.aten._addmm_activation.default(bias, x.reshape(-1, x.shape[-1]), weight.t(), use_gelu=True)
+    return out.view(*x.shape[:-1], weight.shape[0])
+
+
+_NARROW = ("f32", "bf16", "f16")
+PROVIDERS: Mapping[str, Provider] = {p.name: p for p in (
+    Provider("aten.linear", "", (*_NARROW, "f64"), False, _aten_linear,
+             lambda operands, attrs: _linear_meaning(operands, {})),
+    Provider("onednn.linear", "cpu", _NARROW, False, _onednn_linear, _linear_meaning,
+             lambda attrs: 1 + (attrs.get("activation") in _AFTER)),
+    Provider("onednn.linear_add", "cpu", _NARROW, True, _onednn_linear_add, _add_meaning),
+    # cuBLASLt's epilogue is the tanh form of GELU; its relu form is left out because it turns NaN into 0.
+    Provider("cublaslt.linear_gelu", "cuda", _NARROW, False, _cublaslt_linear_gelu,
+             lambda operands, attrs: _linear_meaning(operands, {"activation": "gelu_tanh"})))}
+"""Every provider by name. cublaslt.linear_gelu needs a bias."""
+
+
+def _onednn_takes(dtype: DType) -> str | None:
+    if not torch.backends.mkldnn.is_available():
+        return "this PyTorch is built without oneDNN"
+    if not torch.backends.mkldnn.enabled:
+        return "oneDNN is switched off (torch.backends.mkldnn)"
+    check = {"bf16": "_is_mkldnn_bf16_supported", "f16": "_is_mkldnn_fp16_supported"}.get(dtype.name)
+    if check is not None and not getattr(torch.ops.mkldnn, check)():
+        return f"oneDNN has no {dtype} arithmetic on this CPU"
+    return None
+
+
+def available(name: str, dtype: DType | str, device: str) -> str | None:
+    """Why provider `name` cannot take `dtype` on `device` ("cpu", "cuda:0", ...) here; None where it can."""
+    provider = PROVIDERS.get(name)
+    if provider is None:
+        return f"there is no provider {name}"
+    dtype = ALL[dtype] if isinstance(dtype, str) else dtype
+    kind = torch.device(device).type
+    if provider.device not in ("", kind):
+        return f"{name} runs on {provider.device}, not on {kind}"
+    if dtype.name not in provider.dtypes:
+        return f"{name} does not take {dtype}"
+    if kind == "cuda" and not torch.cuda.is_available():
+        return "there is no CUDA device here"
+    return _onednn_takes(dtype) if name.startswith("onednn.") else None
+
+
+def probe(name: str, dtype: DType | str, device: str, attrs: Attrs | None = None) -> str | None:
+    """`available`, then one tiny run: why the provider fails, or None where it works."""
+    reason = available(name, dtype, device)
+    if reason is not None:
+        return reason
+    at = to_torch(ALL[dtype] if isinstance(dtype, str) else dtype)
+    with real_tensors():
+        tensors = [torch.zeros(shape, dtype=at, device=device) for shape in ((4, 16), (8, 16), (8,))]
+        if PROVIDERS[name].residual:
+            tensors.append(torch.zeros((4, 8), dtype=at, device=device))
+        try:
+            PROVIDERS[name].run(tensors, attrs or {})
+        except RuntimeError as error:
+            return f"{name} fails here: {str(error).splitlines()[0]}"
+    return None
