@@ -132,6 +132,18 @@ def test_dropped_calls_count_before(whole: Ledger) -> None:
     assert ledger([record]).totals.launches.before == whole.totals.launches.before + 1  # type: ignore[operator]
 
 
+def test_a_graph_without_regions_runs_as_captured() -> None:
+    record = Record()
+    record.add("model", "graph", plan="77aa", device="cpu")
+    record.add("model", "whole model", device="cpu", dtype="f32")
+    record.add("call", "0", target="aten.exp.default", launches=1, bytes=MIB, view=False, opaque=False, reason="",
+               source="")
+    alone = ledger([record])
+    assert alone.totals.launches == Change(1, 1)
+    assert alone.totals.bytes == Change(MIB, MIB)
+    assert (alone.model.name, alone.model.plan, alone.model.dtype) == ("whole model", "77aa", "f32")
+
+
 def test_graphs_of_one_model_add_up() -> None:
     once, twice = ledger([compiled()]), ledger([compiled(), compiled()])
     assert twice.totals.bytes.after == 2 * (once.totals.bytes.after or 0)

@@ -17,12 +17,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "interfuse"
 
-ROWS = ("base", "device", "ir", "capture", "passes", "cost", "plan", "lower", "emit", "build", "run", "tune", "report",
+ROWS = ("base", "device", "ir", "capture", "passes", "lower", "cost", "plan", "emit", "build", "run", "tune", "report",
         "driver", "cli")
 """A row imports from itself and from the rows before it; the package's own files stand after the last row."""
-
-VALUES = {"lower.kernel": "ir", "plan.plan": "ir"}
-"""Modules of plain values that stand after an earlier row: the Kernel IR and the Plan, which cost reads too."""
 
 ALLOWED_IN = {
     "torch": ("capture", "run", "tune", "driver"),
@@ -73,7 +70,7 @@ class File:
 
 def level(module: str) -> int:
     """Where a module (without the package's name) stands; the package's own files come last."""
-    row = next((r for m, r in VALUES.items() if f"{module}.".startswith(f"{m}.")), module.split(".")[0])
+    row = module.split(".")[0]
     return ROWS.index(row) if row in ROWS else len(ROWS)
 
 
@@ -230,12 +227,6 @@ def cycle(graph: dict[str, set[str]]) -> list[str]:
 def test_no_import_cycle() -> None:
     found = cycle(dependencies())
     assert not found, "these modules import each other: " + " -> ".join(found)
-
-
-def test_values_that_stand_early_import_nothing_late() -> None:
-    for module, row in VALUES.items():
-        late = [n for n in dependencies()[module] if level(n) > ROWS.index(row)]
-        assert not late, f"{module} stands after {row} but imports {late}"
 
 
 def test_every_exception_is_still_needed() -> None:

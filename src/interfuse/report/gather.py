@@ -35,14 +35,13 @@ def gather(records: Sequence[Record]) -> Account:
     regions = tuple(region for record in records for region in _regions(record))
     calls = [event.facts for record in records for event in record.of("call")]
     measures = _ordered([_from(Measure, e.facts, name=e.subject) for r in records for e in r.of("measure")])
-    models = [_from(Model, e.facts, name=e.subject) for r in records for e in r.of("model")]
     kernels = {e.subject: _from(Kernel, e.facts, name=e.subject) for r in records for e in r.of("kernel")}
     seconds: Counter[str] = Counter()
     for event in (e for r in records for e in r.of("stage")):
         seconds[event.subject] += event.facts["seconds"]
     return Account(
-        model=models[0] if models else Model(),
-        totals=_totals(regions, calls, measures),
+        model=_model([e for r in records for e in r.of("model")]),
+        totals=_totals(records, regions, measures),
         rows=_rows(regions),
         unfused=_unfused(calls),
         fallbacks=tuple(f"{e.subject}: {e.facts.get('error', '')}" for r in records for e in r.of("fallback")),
@@ -57,6 +56,14 @@ def _from(kind: type[T], facts: dict[str, Any], **given: Any) -> T:
     """A value of `kind` from the facts that it has fields for."""
     names = {f.name for f in fields(kind)}  # type: ignore[arg-type]
     return kind(**{**{k: v for k, v in facts.items() if k in names}, **given})
+
+
+def _model(events: Sequence[Event]) -> Model:
+    """What the events say together: the last to state a fact decides, so a measured model names its graphs."""
+    facts: dict[str, Any] = {}
+    for event in events:
+        facts.update({k: v for k, v in {**event.facts, "name": event.subject}.items() if v not in ("", None)})
+    return _from(Model, facts)
 
 
 def _ordered(measures: Iterable[Measure]) -> tuple[Measure, ...]:
@@ -139,21 +146,33 @@ def _row(group: Sequence[Region]) -> Row:
         decision=first.decision, label=first.choice.label, reason=first.reason)
 
 
-def _totals(regions: Sequence[Region], calls: Sequence[dict[str, Any]], measures: Sequence[Measure]) -> Totals:
-    """Before: every captured call, also those that the outputs turned out not to need. After: the chosen candidates."""
+def _totals(records: Sequence[Record], regions: Sequence[Region], measures: Sequence[Measure]) -> Totals:
     by_name = {m.name: m for m in measures}
     eager, ours = (by_name.get(n, Measure(n)) for n in ("eager", "interfuse"))
     return Totals(
-        launches=Change(_sum(c["launches"] for c in calls) if calls else _sum(r.before_launches for r in regions),
-                        _sum(r.choice.launches for r in regions)),
+        launches=_counted(records, "launches"),
         profiled_launches=Change(eager.launches, ours.launches),
-        bytes=Change(_sum(c["bytes"] for c in calls) if calls else _sum(r.before_bytes for r in regions),
-                     _sum(r.choice.bytes for r in regions)),
+        bytes=_counted(records, "bytes"),
         predicted_us=Change(_sum(r.library.predicted_us for r in regions),
                             _sum(r.choice.predicted_us for r in regions)),
         time_ms=Change(eager.median_ms, ours.median_ms),
         error_rms=Change(eager.error_rms, ours.error_rms),
         peak_bytes=Change(eager.peak_bytes, ours.peak_bytes))
+
+
+def _counted(records: Sequence[Record], what: str) -> Change:
+    """Before: every captured call, also those that the outputs turned out not to need. After: the chosen candidates.
+
+    A graph without regions runs as it was captured.
+    """
+    before, after = [], []
+    for record in records:
+        calls = [e.facts[what] for e in record.of("call")]
+        regions = _regions(record)
+        if calls or regions:
+            before.append(sum(calls or (getattr(r, f"before_{what}") for r in regions)))
+            after.append(sum(getattr(r.choice, what) for r in regions) if regions else before[-1])
+    return Change(_sum(before), _sum(after))
 
 
 def _unfused(calls: Sequence[dict[str, Any]]) -> tuple[Unfused, ...]:

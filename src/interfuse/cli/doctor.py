@@ -1,0 +1,126 @@
+"""`interfuse doctor`. In: this machine. Out: a line for each thing that Interfuse uses; what to do if it is missing.
+
+Each package is tried in a process of its own, so that a broken installation is a finding here and not a crash.
+"""
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import interfuse
+from interfuse.base.errors import OptionError
+from interfuse.base.knobs import Knobs, current
+from interfuse.cli.explain import fail
+
+TORCH = "import torch; print(torch.__version__)"
+TRITON = "import triton; print(triton.__version__)"
+GPU = """
+import torch
+count = torch.cuda.device_count()
+built = torch.version.cuda or torch.version.hip
+print(", ".join(torch.cuda.get_device_name(i) for i in range(count)) if built else "cpu build")
+"""
+SAMPLE = 'extern "C" int sum(const int* x, int n) { int s = 0;\n#pragma omp parallel for reduction(+:s)\n' \
+         "for (int i = 0; i < n; ++i) s += x[i]; return s; }\n"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line: what was looked at, `state` ok, missing or note, what was found, and what to do ("" for ok)."""
+
+    subject: str
+    state: str
+    found: str
+    remedy: str = ""
+
+
+def doctor() -> None:
+    """Say what is installed, and what to do about what is missing. Status 1 where something needed is missing."""
+    try:
+        knobs = current()
+    except OptionError as error:
+        fail(str(error), 2)
+    findings = examine(knobs)
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for f in findings:
+        style = {"ok": "green", "missing": "bold red", "note": "yellow"}[f.state]
+        table.add_row(Text(f.state, style=style), f.subject, Text(": ".join(filter(None, (f.found, f.remedy)))))
+    Console().print(table)
+    raise typer.Exit(1 if any(f.state == "missing" for f in findings) else 0)
+
+
+def examine(knobs: Knobs) -> list[Finding]:
+    """Every finding about this machine, under these knobs."""
+    python = Finding("Python", "ok", platform.python_version())
+    version = Finding("Interfuse", "ok", interfuse.__version__)
+    return [version, python, _torch(), _compiler(knobs), _triton(), _gpu(), _cache(knobs)]
+
+
+def _run(*command: str) -> tuple[bool, str]:
+    """Whether `command` ends well, and the last line that it says."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    except FileNotFoundError:
+        return False, f"there is no {command[0]}"
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return False, str(error)
+    lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
+    return done.returncode == 0, lines[-1] if lines else ""
+
+
+def _torch() -> Finding:
+    ok, said = _run(sys.executable, "-c", TORCH)
+    if not ok:
+        return Finding("PyTorch", "missing", said, "install torch 2.11 or newer")
+    numbers = tuple(int(n) for n in said.split("+")[0].split(".")[:2])
+    return Finding("PyTorch", "ok", said) if numbers >= (2, 11) else Finding(
+        "PyTorch", "missing", said, "upgrade torch to 2.11 or newer")
+
+
+def _compiler(knobs: Knobs) -> Finding:
+    remedy = ("install g++ (Debian: apt-get install g++) or name a compiler in INTERFUSE_CXX; "
+              "without one, CPU models run unfused")
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "sample.cpp"
+        source.write_text(SAMPLE, encoding="utf-8")
+        output = str(source.with_suffix(".so"))
+        ok, said = _run(knobs.cxx, "-O2", "-fPIC", "-shared", "-fopenmp", str(source), "-o", output)
+    if not ok:
+        return Finding("C++ compiler", "missing", said, remedy)
+    return Finding("C++ compiler", "ok", f"{knobs.cxx} {_run(knobs.cxx, '-dumpfullversion')[1]}, with OpenMP")
+
+
+def _triton() -> Finding:
+    ok, said = _run(sys.executable, "-c", TRITON)
+    return Finding("Triton", "ok", said) if ok else Finding(
+        "Triton", "note", "not installed", "needed for GPUs only: install the one that fits your torch (3.6 or 3.7)")
+
+
+def _gpu() -> Finding:
+    ok, said = _run(sys.executable, "-c", GPU)
+    if ok and said == "cpu build":
+        return Finding("GPU", "note", "this PyTorch is a CPU build", "a CUDA or ROCm build can use a GPU")
+    if ok and said:
+        return Finding("GPU", "ok", said)
+    return Finding("GPU", "note", "none that PyTorch sees", "models run on the CPU; check the driver if one is there")
+
+
+def _cache(knobs: Knobs) -> Finding:
+    """The folder itself, or the nearest one above it that exists, must be writable."""
+    if not knobs.cache:
+        return Finding("cache", "note", "switched off", "unset INTERFUSE_USE_CACHE to keep built kernels")
+    there = next(p for p in (knobs.cache_dir, *knobs.cache_dir.absolute().parents) if p.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK)):
+        return Finding("cache", "missing", f"{knobs.cache_dir} cannot be written",
+                       "name a folder of yours in INTERFUSE_CACHE")
+    return Finding("cache", "ok", str(knobs.cache_dir))
