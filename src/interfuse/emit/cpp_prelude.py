@@ -1,0 +1,62 @@
+"""The C++ prelude: what generated kernels are written with. In: the kernel's text. Out: the helpers that it uses, in order.
+
+The helpers lie in `prelude/*.h`, in segments that begin with a line "//: name" or "//: name@type". A segment goes into a
+file when its name is used there or in another segment that goes in; one with a type, when both name and type are.
+"""
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+ORDER = ("types", "memory", "operators", "math", "reduce", "loops")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One helper: the words that call for it (all of them must be in use), its text, and the words that it uses."""
+
+    wanted_by: frozenset[str]
+    text: str
+    uses: frozenset[str]
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(re.sub(r"//.*", "", text)))
+
+
+@lru_cache(maxsize=1)
+def segments() -> tuple[Segment, ...]:
+    """Every segment, in an order in which each stands after what its templates look up by name."""
+    found = []
+    for name in ORDER:
+        text = (Path(__file__).parent / "prelude" / f"{name}.h").read_text(encoding="utf-8")
+        for part in re.split(r"^//: ", text, flags=re.M)[1:]:
+            head, body = part.split("\n", 1)
+            found.append(Segment(frozenset(head.strip().split("@")), body.strip(), _words(body)))
+    return tuple(found)
+
+
+@lru_cache(maxsize=1)
+def names() -> frozenset[str]:
+    """Every word that a segment is called by; kernels must not name their own values so."""
+    return frozenset().union(*(s.wanted_by for s in segments()))
+
+
+def select(kernel_text: str) -> str:
+    """The segments that `kernel_text` needs, each once, in order, with a blank line between."""
+    words, chosen = set(_words(kernel_text)), dict[int, Segment]()
+    while True:
+        new = {k: s for k, s in enumerate(segments()) if k not in chosen and s.wanted_by <= words}
+        if not new:
+            return "\n\n".join(chosen[k].text for k in sorted(chosen))
+        chosen.update(new)
+        words.update(*(s.uses for s in new.values()))
+
+
+def all_text(extra: Iterable[str] = ()) -> str:
+    """Every segment and every word in `extra`, for tests that compile the whole prelude."""
+    return select(" ".join((*names(), *extra)))

@@ -1,0 +1,66 @@
+//: min
+INLINE inline long min(long a, long b) { return a < b ? a : b; }
+
+//: max
+INLINE inline long max(long a, long b) { return a > b ? a : b; }
+
+//: lanes_left
+// body(n) with the n of a vector that starts `left` elements before the end; the usual case is compiled for LANES.
+template <class Body> INLINE inline void lanes_left(long left, Body body) {
+    if (left >= LANES)
+        body(LANES);
+    else
+        body(left);
+}
+
+//: for_vectors
+// body(at, n) for each vector of an axis; the last one holds n < LANES indices.
+template <class Body> INLINE inline void for_vectors(long extent, Body body) {
+    long at = 0;
+    for (; at + LANES <= extent; at += LANES) body(at, LANES);
+    if (at < extent) body(at, extent - at);
+}
+
+//: reduce_vectors
+// body(at, n, part) for each vector of an axis. Four parts take turns, so that four sums are in flight at once; which
+// element goes to which part depends on the extent alone.
+template <class Body> INLINE inline void reduce_vectors(long extent, Body body, long at = 0) {
+    for (; at + 4 * LANES <= extent; at += 4 * LANES) {
+        body(at, LANES, 0);
+        body(at + LANES, LANES, 1);
+        body(at + 2 * LANES, LANES, 2);
+        body(at + 3 * LANES, LANES, 3);
+    }
+    for (; at + LANES <= extent; at += LANES) body(at, LANES, 0);
+    if (at < extent) body(at, extent - at, 1);
+}
+
+//: reduce_long_vectors
+// reduce_vectors in pieces of 16 rounds, with carry() after each.
+template <class Body, class Carry> INLINE inline void reduce_long_vectors(long extent, Body body, Carry carry) {
+    for (long start = 0; start < extent; start += 64 * LANES) {
+        reduce_vectors(min(start + 64 * LANES, extent), body, start);
+        carry();
+    }
+}
+
+//: reduce_each
+// body(at, part) for each index of an axis, four parts taking turns.
+template <class Body> INLINE inline void reduce_each(long extent, Body body, long at = 0) {
+    for (; at + 4 <= extent; at += 4) {
+        body(at, 0);
+        body(at + 1, 1);
+        body(at + 2, 2);
+        body(at + 3, 3);
+    }
+    for (; at < extent; ++at) body(at, 0);
+}
+
+//: reduce_long_each
+// reduce_each in pieces of 16 rounds, with carry() after each.
+template <class Body, class Carry> INLINE inline void reduce_long_each(long extent, Body body, Carry carry) {
+    for (long start = 0; start < extent; start += 64) {
+        reduce_each(min(start + 64, extent), body, start);
+        carry();
+    }
+}

@@ -1,0 +1,300 @@
+//: LANE_BY_LANE
+// A function of the C library, called for each lane.
+#define LANE_BY_LANE(name) \
+    INLINE inline float name##_(float x) { return __builtin_##name##f(x); } \
+    INLINE inline double name##_(double x) { return __builtin_##name(x); } \
+    template <class V> INLINE inline V name##_(V x) { return each(x, [](auto e) INLINE { return name##_(e); }); }
+
+//: sqrt_
+LANE_BY_LANE(sqrt)
+
+//: floor_
+LANE_BY_LANE(floor)
+
+//: ceil_
+LANE_BY_LANE(ceil)
+
+//: trunc_
+LANE_BY_LANE(trunc)
+
+//: rint_
+LANE_BY_LANE(rint)
+
+//: sin_
+LANE_BY_LANE(sin)
+
+//: cos_
+LANE_BY_LANE(cos)
+
+//: tan_
+LANE_BY_LANE(tan)
+
+//: asin_
+LANE_BY_LANE(asin)
+
+//: acos_
+LANE_BY_LANE(acos)
+
+//: atan_
+LANE_BY_LANE(atan)
+
+//: sinh_
+LANE_BY_LANE(sinh)
+
+//: cosh_
+LANE_BY_LANE(cosh)
+
+//: rsqrt_
+template <class V> INLINE inline V rsqrt_(V x) { return V(1.0f / sqrt_(x)); }
+
+//: fma_
+// a * b + c, rounded once where the machine has the instruction.
+INLINE inline f32v fma_(f32v a, f32v b, f32v c) {
+#if defined(__FMA__) || defined(__AVX512F__)
+    for (int i = 0; i < LANES; ++i) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return c;
+#else
+    return a * b + c;
+#endif
+}
+
+//: polynomial
+// c0 + c1 x + c2 x^2 + ..., by Horner's rule.
+template <class C> INLINE inline f32v polynomial(f32v, C c0) { return splat<f32v>(c0); }
+template <class C, class... Rest> INLINE inline f32v polynomial(f32v x, C c0, Rest... rest) {
+    return fma_(polynomial(x, rest...), x, splat<f32v>(c0));
+}
+
+//: clamp
+// x within [low, high]; NaN stays.
+INLINE inline f32v clamp(f32v x, float low, float high) {
+    x = x < low ? splat<f32v>(low) : x;
+    return x > high ? splat<f32v>(high) : x;
+}
+
+//: copy_sign
+// x, which is not negative, with the sign of y.
+INLINE inline f32v copy_sign(f32v x, f32v y) { return from_bits(bits(x) | (bits(y) & (int)0x80000000)); }
+
+//: nearest
+// The nearest integer to x, |x| < 2^22, as a float.
+INLINE inline f32v nearest(f32v x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
+
+//: power_of_two
+// 2^n for integers n from -126 to 127.
+INLINE inline f32v power_of_two(i32v n) { return from_bits((n + 127) << 23); }
+
+//: times_power_of_two
+// x * 2^n in two steps, so that subnormal results round once and large ones overflow.
+INLINE inline f32v times_power_of_two(f32v x, f32v n) {
+    const i32v whole = __builtin_convertvector(n, i32v), half = whole >> 1;
+    return x * power_of_two(half) * power_of_two(whole - half);
+}
+
+//: beyond_log2
+// x - n log 2, in two steps.
+INLINE inline f32v beyond_log2(f32v x, f32v n) {
+    return fma_(n, splat<f32v>(2.12194440e-4f), fma_(n, splat<f32v>(-0.693359375f), x));
+}
+
+//: exp_
+INLINE inline f32v exp_(f32v x) {
+    x = clamp(x, -104.0f, 89.0f);
+    const f32v n = nearest(x * 1.44269504f);
+    const f32v r = beyond_log2(x, n);
+    const f32v q = polynomial(r, 0.49999994f, 0.16666521f, 0.041668277f, 0.008368687f, 0.0013819824f);
+    return times_power_of_two(fma_(q * r, r, r) + 1.0f, n);
+}
+INLINE inline float exp_(float x) { return exp_(splat<f32v>(x))[0]; }
+INLINE inline double exp_(double x) { return __builtin_exp(x); }
+
+//: exp_@f64v
+INLINE inline f64v exp_(f64v x) { return each(x, [](double e) INLINE { return __builtin_exp(e); }); }
+
+//: exp2_
+INLINE inline f32v exp2_(f32v x) {
+    x = clamp(x, -151.0f, 129.0f);
+    const f32v n = nearest(x), r = x - n;
+    const f32v q = polynomial(r, 0.6931472f, 0.24022648f, 0.055503596f, 0.0096185f, 0.0013390976f, 0.00015328944f);
+    return times_power_of_two(fma_(q, r, splat<f32v>(1.0f)), n);
+}
+INLINE inline float exp2_(float x) { return exp2_(splat<f32v>(x))[0]; }
+INLINE inline double exp2_(double x) { return __builtin_exp2(x); }
+
+//: exp2_@f64v
+INLINE inline f64v exp2_(f64v x) { return each(x, [](double e) INLINE { return __builtin_exp2(e); }); }
+
+//: expm1_
+INLINE inline f32v expm1_(f32v x) {
+    const f32v y = clamp(x, -25.0f, 89.0f);
+    const f32v n = nearest(y * 1.44269504f);
+    const f32v r = beyond_log2(y, n);
+    const f32v q = polynomial(r, 0.5f, 0.16666667f, 0.04166649f, 0.008333208f, 0.0013932686f, 0.00019944266f);
+    const f32v part = fma_(q * r, r, r);                                            // e^r - 1
+    const f32v half = power_of_two(__builtin_convertvector(n, i32v) - 1);           // 2^n may be out of range
+    const f32v whole = 2.0f * fma_(half, part, half - 0.5f);
+    return abs_(x) < 0x1p-25f ? x : whole;
+}
+INLINE inline float expm1_(float x) { return expm1_(splat<f32v>(x))[0]; }
+INLINE inline double expm1_(double x) { return __builtin_expm1(x); }
+
+//: expm1_@f64v
+INLINE inline f64v expm1_(f64v x) { return each(x, [](double e) INLINE { return __builtin_expm1(e); }); }
+
+//: Logarithm
+// x = 2^exponent (1 + f) with log(1 + f) = log_f; right for finite x > 0, subnormals included.
+struct Logarithm {
+    f32v exponent, log_f;
+    INLINE explicit Logarithm(f32v x) {
+        const i32v tiny = x < 0x1p-126f;
+        const i32v u = bits(tiny ? x * 0x1p23f : x);
+        const i32v e = (u - 0x3f3504f3) >> 23;  // 1 + f from sqrt(1/2) to sqrt(2)
+        exponent = __builtin_convertvector(e + (tiny & -23), f32v);
+        const f32v f = from_bits(u - (e << 23)) - 1.0f;
+        const f32v p = polynomial(f, 0.33333313f, -0.2500001f, 0.20002076f, -0.16668001f, 0.14220233f, -0.124058485f,
+                                  0.11884254f, -0.116731204f, 0.067513525f);
+        log_f = f + (f * f) * fma_(p, f, splat<f32v>(-0.5f));
+    }
+};
+
+//: log_domain
+// y, but for what x leaves no logarithm: NaN below 0, -inf at 0, x itself where infinite or NaN.
+INLINE inline f32v log_domain(f32v x, f32v y) {
+    y = x < 0x1p128f ? y : x;
+    y = x == 0.0f ? splat<f32v>(-__builtin_inff()) : y;
+    return x < 0.0f ? splat<f32v>(__builtin_nanf("")) : y;
+}
+
+//: log_
+INLINE inline f32v log_(f32v x) {
+    const Logarithm l(x);
+    const f32v low = fma_(l.exponent, splat<f32v>(-2.12194440e-4f), l.log_f);
+    return log_domain(x, fma_(l.exponent, splat<f32v>(0.693359375f), low));
+}
+INLINE inline float log_(float x) { return log_(splat<f32v>(x))[0]; }
+INLINE inline double log_(double x) { return __builtin_log(x); }
+
+//: log_@f64v
+INLINE inline f64v log_(f64v x) { return each(x, [](double e) INLINE { return __builtin_log(e); }); }
+
+//: log2_
+INLINE inline f32v log2_(f32v x) {
+    const Logarithm l(x);
+    return log_domain(x, fma_(l.log_f, splat<f32v>(1.44269504f), l.exponent));
+}
+INLINE inline float log2_(float x) { return log2_(splat<f32v>(x))[0]; }
+INLINE inline double log2_(double x) { return __builtin_log2(x); }
+
+//: log2_@f64v
+INLINE inline f64v log2_(f64v x) { return each(x, [](double e) INLINE { return __builtin_log2(e); }); }
+
+//: log10_
+INLINE inline f32v log10_(f32v x) {
+    const Logarithm l(x);
+    const f32v low = fma_(l.exponent, splat<f32v>(4.6050390e-6f), l.log_f * 0.43429448f);
+    return log_domain(x, fma_(l.exponent, splat<f32v>(0.30102539f), low));
+}
+INLINE inline float log10_(float x) { return log10_(splat<f32v>(x))[0]; }
+INLINE inline double log10_(double x) { return __builtin_log10(x); }
+
+//: log10_@f64v
+INLINE inline f64v log10_(f64v x) { return each(x, [](double e) INLINE { return __builtin_log10(e); }); }
+
+//: log1p_
+INLINE inline f32v log1p_(f32v x) {
+    const f32v u = 1.0f + x;
+    const f32v lost = x < 1.0f ? x - (u - 1.0f) : 1.0f - (u - x);  // what rounding took from 1 + x
+    const f32v y = log_(u) + lost / u;
+    const i32v odd = (u == 0.0f) | (u == __builtin_inff());
+    const f32v edge = odd ? log_(u) : y;
+    return abs_(x) < 0x1p-25f ? x : edge;
+}
+INLINE inline float log1p_(float x) { return log1p_(splat<f32v>(x))[0]; }
+INLINE inline double log1p_(double x) { return __builtin_log1p(x); }
+
+//: log1p_@f64v
+INLINE inline f64v log1p_(f64v x) { return each(x, [](double e) INLINE { return __builtin_log1p(e); }); }
+
+//: tanh_
+INLINE inline f32v tanh_(f32v x) {
+    const f32v t = expm1_(2.0f * clamp(abs_(x), 0.0f, 10.0f));
+    return copy_sign(t / (t + 2.0f), x);
+}
+INLINE inline float tanh_(float x) { return tanh_(splat<f32v>(x))[0]; }
+INLINE inline double tanh_(double x) { return __builtin_tanh(x); }
+
+//: tanh_@f64v
+INLINE inline f64v tanh_(f64v x) { return each(x, [](double e) INLINE { return __builtin_tanh(e); }); }
+
+//: sigmoid_
+template <class V> INLINE inline V sigmoid_(V x) { return V(1) / (V(1) + exp_(-x)); }
+
+//: sigmoid_@f32v
+INLINE inline f32v sigmoid_(f32v x) { return 1.0f / (1.0f + exp_(-x)); }
+
+//: sigmoid_@f64v
+INLINE inline f64v sigmoid_(f64v x) { return 1.0 / (1.0 + exp_(-x)); }
+
+//: erf_
+INLINE inline f32v erf_(f32v x) {
+    const f32v a = clamp(abs_(x), 0.0f, 4.0f), square = x * x;
+    const f32v small = fma_(x, polynomial(square, 0.12837917f, -0.37612626f, 0.11283579f, -0.026853347f,
+                                              0.005187162f, -0.0007997853f, 7.806903e-05f), x);
+    const f32v log_rest = polynomial(a, -0.0002447136f, -1.127475f, -0.63751686f, -0.103640564f, 0.02208782f,
+                                     -0.0030086006f, 0.00019243463f);  // log(1 - erf(a))
+    const f32v large = copy_sign(1.0f - exp_(log_rest), x);
+    return a < 1.0f ? small : large;
+}
+INLINE inline float erf_(float x) { return erf_(splat<f32v>(x))[0]; }
+INLINE inline double erf_(double x) { return __builtin_erf(x); }
+
+//: erf_@f64v
+INLINE inline f64v erf_(f64v x) { return each(x, [](double e) INLINE { return __builtin_erf(e); }); }
+
+//: PAIR_BY_PAIR
+// A function of two floats, called for each pair of lanes.
+#define PAIR_BY_PAIR(name) \
+    template <class A, class B> INLINE inline auto name(A a, B b) { \
+        typedef wider<A, B> V; \
+        return each_pair(splat<V>(a), splat<V>(b), [](auto x, auto y) INLINE { return name(x, y); }); \
+    }
+
+//: pow_
+INLINE inline float pow_(float a, float b) { return __builtin_powf(a, b); }
+INLINE inline double pow_(double a, double b) { return __builtin_pow(a, b); }
+PAIR_BY_PAIR(pow_)
+
+//: atan2_
+INLINE inline float atan2_(float a, float b) { return __builtin_atan2f(a, b); }
+INLINE inline double atan2_(double a, double b) { return __builtin_atan2(a, b); }
+PAIR_BY_PAIR(atan2_)
+
+//: fmod_
+INLINE inline float fmod_(float a, float b) { return __builtin_fmodf(a, b); }
+INLINE inline double fmod_(double a, double b) { return __builtin_fmod(a, b); }
+PAIR_BY_PAIR(fmod_)
+
+//: remainder_
+// What floor division leaves: the sign is the divisor's.
+template <class F> INLINE inline F remainder_of(F a, F b) {
+    const F r = fmod_(a, b);
+    return r != F(0) && (r < F(0)) != (b < F(0)) ? r + b : r;
+}
+INLINE inline float remainder_(float a, float b) { return remainder_of(a, b); }
+INLINE inline double remainder_(double a, double b) { return remainder_of(a, b); }
+PAIR_BY_PAIR(remainder_)
+
+//: floordiv_
+// The quotient of a less the exact remainder, rounded to an integer; x / 0 keeps the infinity.
+template <class F> INLINE inline F floordiv_of(F a, F b) {
+    if (b == F(0)) return a / b;
+    const F r = fmod_(a, b);
+    F quotient = (a - r) / b;
+    if (r != F(0) && (r < F(0)) != (b < F(0))) quotient -= F(1);
+    if (quotient == F(0)) return F(__builtin_copysign(0.0, a / b));
+    const F whole = floor_(quotient);
+    return quotient - whole > F(0.5) ? whole + F(1) : whole;
+}
+INLINE inline float floordiv_(float a, float b) { return floordiv_of(a, b); }
+INLINE inline double floordiv_(double a, double b) { return floordiv_of(a, b); }
+PAIR_BY_PAIR(floordiv_)

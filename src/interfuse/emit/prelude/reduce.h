@@ -1,0 +1,109 @@
+//: across
+// The lanes of x joined by f, halves first.
+template <class V, class F> INLINE inline auto across(V x, F f) {
+    for (int half = LANES / 2; half; half /= 2)
+        for (int i = 0; i < half; ++i) x[i] = f(x[i], x[i + half]);
+    return x[0];
+}
+
+//: first_lanes
+// The first n lanes of x; `rest` in the others.
+template <class V> INLINE inline V first_lanes(V x, long n, V rest) {
+    if (n == LANES) return x;
+    for (long i = n; i < LANES; ++i) x[i] = rest[i];
+    return x;
+}
+
+//: Sum
+// A running sum in four parts.
+template <class V> struct Sum {
+    V part[4] = {};
+    INLINE void add(V x, int k) { part[k] += x; }
+    INLINE void add(V x, long n, int k) { part[k] += first_lanes(x, n, V{}); }
+    INLINE V value() const { return (part[0] + part[1]) + (part[2] + part[3]); }
+    INLINE auto over_lanes() const {
+        return across(value(), [](auto a, auto b) INLINE { return a + b; });
+    }
+};
+
+//: LongSum
+// A running sum in four parts that are carried into double now and then: rounding does not grow with the length.
+template <class V, class Wide> struct LongSum : Sum<V> {
+    Wide carried = {};
+    static INLINE double widened(float x) { return x; }
+    static INLINE f64v widened(f32v x) { return __builtin_convertvector(x, f64v); }
+    INLINE void carry() {
+        carried += widened(Sum<V>::value());
+        for (V& part : this->part) part = V{};
+    }
+    INLINE float narrowed(double x) const { return (float)x; }
+    INLINE f32v narrowed(f64v x) const { return __builtin_convertvector(x, f32v); }
+    INLINE V value() const { return narrowed(carried); }
+    INLINE float over_lanes() const {
+        return (float)across(carried, [](double a, double b) INLINE { return a + b; });
+    }
+};
+
+//: Product
+// A running product in four parts.
+template <class V> struct Product {
+    V part[4] = {V(V{} + 1), V(V{} + 1), V(V{} + 1), V(V{} + 1)};
+    INLINE void add(V x, int k) { part[k] *= x; }
+    INLINE void add(V x, long n, int k) { part[k] *= first_lanes(x, n, V(V{} + 1)); }
+    INLINE V value() const { return (part[0] * part[1]) * (part[2] * part[3]); }
+    INLINE auto over_lanes() const {
+        return across(value(), [](auto a, auto b) INLINE { return a * b; });
+    }
+};
+
+//: Largest
+// A running maximum in four parts, from the smallest value that the type has; NaN stays.
+template <class V> struct Largest {
+    V least;
+    V part[4];
+    template <class T> INLINE explicit Largest(T smallest) : least(splat<V>(smallest)), part{least, least, least, least} {}
+    INLINE void add(V x, int k) { part[k] = max_(part[k], x); }
+    INLINE void add(V x, long n, int k) { part[k] = max_(part[k], first_lanes(x, n, least)); }
+    INLINE V value() const { return max_(max_(part[0], part[1]), max_(part[2], part[3])); }
+    INLINE auto over_lanes() const {
+        return across(value(), [](auto a, auto b) INLINE { return max_(a, b); });
+    }
+};
+
+//: Smallest
+// A running minimum in four parts, from the largest value that the type has; NaN stays.
+template <class V> struct Smallest {
+    V most;
+    V part[4];
+    template <class T> INLINE explicit Smallest(T largest) : most(splat<V>(largest)), part{most, most, most, most} {}
+    INLINE void add(V x, int k) { part[k] = min_(part[k], x); }
+    INLINE void add(V x, long n, int k) { part[k] = min_(part[k], first_lanes(x, n, most)); }
+    INLINE V value() const { return min_(min_(part[0], part[1]), min_(part[2], part[3])); }
+    INLINE auto over_lanes() const {
+        return across(value(), [](auto a, auto b) INLINE { return min_(a, b); });
+    }
+};
+
+//: Any
+// True once any was.
+template <class B> struct Any {
+    B seen = false;
+    INLINE void add(B x, int) { seen = seen | x; }
+    INLINE void add(B x, long n, int) { seen.mask |= first_lanes(x.mask, n, i32v{}); }
+    INLINE B value() const { return seen; }
+    INLINE bool over_lanes() const {
+        return across(seen.mask, [](int a, int b) INLINE { return a | b; }) != 0;
+    }
+};
+
+//: All
+// False once any was.
+template <class B> struct All {
+    B seen = true;
+    INLINE void add(B x, int) { seen = seen & x; }
+    INLINE void add(B x, long n, int) { seen.mask &= first_lanes(x.mask, n, i32v{} - 1); }
+    INLINE B value() const { return seen; }
+    INLINE bool over_lanes() const {
+        return across(seen.mask, [](int a, int b) INLINE { return a & b; }) != 0;
+    }
+};
