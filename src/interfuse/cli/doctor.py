@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 import interfuse
 from interfuse.base.errors import OptionError
 from interfuse.base.knobs import Knobs, current
-from interfuse.cli.explain import fail
+from interfuse.cli.explain import fail, output
 
 TORCH = "import torch; print(torch.__version__)"
 TRITON = "import triton; print(triton.__version__)"
@@ -55,7 +54,7 @@ def doctor() -> None:
     for f in findings:
         style = {"ok": "green", "missing": "bold red", "note": "yellow"}[f.state]
         table.add_row(Text(f.state, style=style), f.subject, Text(": ".join(filter(None, (f.found, f.remedy)))))
-    Console().print(table)
+    output().print(table)
     raise typer.Exit(1 if any(f.state == "missing" for f in findings) else 0)
 
 

@@ -15,6 +15,7 @@ from rich.console import Console
 
 import interfuse
 from interfuse.base.errors import InterfuseError
+from interfuse.report.table import WIDTH
 
 
 def explain(
@@ -36,7 +37,12 @@ def explain(
         fail(str(error), 1)
     if json is not None:
         _write(json, ledger.to_json())
-    Console().print(ledger if text is None else text, highlight=False, markup=False)
+    output().print(ledger if text is None else text, highlight=False, markup=False)
+
+
+def output() -> Console:
+    """Standard output: as wide as the terminal, or as a ledger likes where there is none."""
+    return Console() if sys.stdout.isatty() else Console(width=WIDTH)
 
 
 def fail(sentence: str, status: int) -> NoReturn:

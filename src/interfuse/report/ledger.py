@@ -27,7 +27,7 @@ class Ledger(Account):
 
     def table(self, width: int = WIDTH) -> str:
         """The ledger as plain text of at most `width` columns."""
-        return to_text(ledger_parts(self), width)
+        return to_text(ledger_parts(self, width), width)
 
     def region(self, name: str, width: int = WIDTH) -> str:
         """Every region of that name in full, as plain text. OptionError lists the names where there is none."""
@@ -42,7 +42,7 @@ class Ledger(Account):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """What Rich prints: the same parts, with the terminal's width and styles."""
-        yield from ledger_parts(self)
+        yield from ledger_parts(self, options.max_width)
 
 
 def ledger(records: Sequence[Record]) -> Ledger:

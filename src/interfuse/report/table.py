@@ -16,6 +16,7 @@ from rich.text import Text
 from interfuse.report.values import FREE_VIEWS, Account, Candidate, Change, Measure, Region, Row, Totals
 
 WIDTH = 120
+ROOMY = 105  # columns from which decisions stand beside their rows
 NOT_MEASURED = "not measured"
 MIB = 2**20
 
@@ -29,12 +30,14 @@ def to_text(parts: Iterator[RenderableType], width: int = WIDTH) -> str:
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
 
-def ledger_parts(account: Account) -> Iterator[RenderableType]:
-    """The whole ledger: heading, totals with peers, rows, what is not fused, fallbacks, what compiling took."""
+def ledger_parts(account: Account, width: int = WIDTH) -> Iterator[RenderableType]:
+    """The whole ledger: heading, totals with peers, rows, what is not fused, fallbacks, compile time."""
     yield Text(f"\n  {heading(account)}\n", style="bold")
     yield Padding(_totals_table(account.totals, account.measures), (0, 0, 1, 4))
     if account.rows:
-        yield Padding(_rows_table(account.rows), (0, 0, 1, 4))
+        yield Padding(_rows_table(account.rows, roomy=width >= ROOMY), (0, 0, 1, 4))
+    if width < ROOMY:
+        yield from (_indented(line) for line in _decision_lines(account.rows))
     yield from (_indented(line) for line in _unfused_lines(account))
     yield from (_indented(f"fell back to the library: {line}") for line in account.fallbacks)
     yield from (_indented(line) for line in _compile_lines(account))
@@ -158,15 +161,27 @@ def _timing_note(measures: tuple[Measure, ...]) -> str:
     return f"median of {min(m.runs or 0 for m in timed)}, interleaved, +-{100 * spread:.1f} %"
 
 
-def _rows_table(rows: tuple[Row, ...]) -> Table:
+def _rows_table(rows: tuple[Row, ...], roomy: bool) -> Table:
+    """One line a row; where there is little room, predictions are left out and decisions go below (_decision_lines)."""
     table = _plain_table(("region", "left"), ("times", "right"), ("launches", "right"), ("traffic MiB", "right"),
-                         ("predicted us", "right"), ("measured us", "right"), ("error", "right"), ("decision", "left"))
+                         *([("predicted us", "right")] if roomy else []), ("measured us", "right"), ("error", "right"),
+                         *([("decision", "left")] if roomy else []))
     for row in rows:
-        decision = ": ".join(filter(None, (row.decision, row.label if row.decision == "fused" else "")))
+        predicted = "-" if row.predicted_us is None else figure(row.predicted_us)
         table.add_row(Text(row.name), str(row.times), _whole(row.launches), _arrow(row.bytes, MIB),
-                      "-" if row.predicted_us is None else figure(row.predicted_us), _arrow(row.measured_us),
-                      _ratio(row.error_ratio), Text("; ".join(filter(None, (decision, row.reason)))))
+                      *([predicted] if roomy else []), _arrow(row.measured_us), _ratio(row.error_ratio),
+                      *([Text(_decision(row))] if roomy else []))
     return table
+
+
+def _decision(row: Row) -> str:
+    """What was decided, which candidate runs, and why: "fused: row, resident; 2.77x faster"."""
+    decision = f"fused: {row.label}" if row.decision == "fused" else row.decision
+    return "; ".join(filter(None, (decision, row.reason)))
+
+
+def _decision_lines(rows: tuple[Row, ...]) -> Iterator[str]:
+    yield from (f"{row.name}: {_decision(row)}" for row in rows)
 
 
 def _candidates_table(region: Region) -> Table:
