@@ -48,10 +48,15 @@ F16, BF16 = _t("f16", "float", np.float16, 2.0**-10), _t("bf16", "float", ml_dty
 F32, F64 = _t("f32", "float", np.float32, 2.0**-23), _t("f64", "float", np.float64, 2.0**-52)
 C64, C128 = _t("c64", "complex", np.complex64), _t("c128", "complex", np.complex128)
 
-ALL: dict[str, DType] = {t.name: t for t in (BOOL, U8, I8, I16, I32, I64, F8E4M3, F8E5M2, F16, BF16, F32, F64, C64, C128)}
+FOREIGN = tuple(_t(n, "foreign", np.dtype((np.void, size))) for n, size in (
+    ("u16", 2), ("u32", 4), ("u64", 8), ("c32", 4), ("f8e4m3fnuz", 1), ("f8e5m2fnuz", 1), ("f8e8m0fnu", 1), ("f4e2m1x2", 1)))
+"""PyTorch's further types, by size alone."""
+
+ALL: dict[str, DType] = {t.name: t for t in (
+    BOOL, U8, I8, I16, I32, I64, F8E4M3, F8E5M2, F16, BF16, F32, F64, C64, C128, *FOREIGN)}
 """Every element type by name."""
 
-OPAQUE = frozenset((C64, C128))
+OPAQUE = frozenset((C64, C128, *FOREIGN))
 """Types that only library calls handle."""
 
 

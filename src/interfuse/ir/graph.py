@@ -58,8 +58,8 @@ class Call:
 
     @property
     def opaque(self) -> bool:
-        """True where the call only runs as itself."""
-        return any(o is None or o.op in ("library", "item") for o in self.outs)
+        """True where the call only runs as itself; a lowered one may hand an operand on that is a library node."""
+        return bool(self.reason)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from interfuse.ir.dtypes import DType
-from interfuse.ir.index import Dim, Expr, product
+from interfuse.ir.index import Dim, Expr, product, unwrap
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,16 +56,21 @@ def expressions(value: Any) -> tuple[Expr, ...]:
     return tuple(e for v in value for e in expressions(v)) if isinstance(value, tuple) else ()
 
 
+def _plain(value: Any) -> Any:
+    """`value` with constant index expressions as plain integers, so that 4 and the constant 4 are one size."""
+    return tuple(map(_plain, value)) if isinstance(value, tuple) else unwrap(value)
+
+
 def make(op: str, inputs: tuple[Node, ...], dtype: DType, shape: tuple[Dim, ...], token: int | None = None,
          source: str = "", hint: str = "", **attrs: Any) -> Node:
     """The node with these parts, created if there is none yet. Types are not checked here: see `build` and `verify`."""
-    pairs = tuple(sorted(attrs.items()))
+    pairs, shape = _plain(tuple(sorted(attrs.items()))), _plain(tuple(shape))
     # repr, not equality, keys the attributes: 1, 1.0 and True, or 0.0 and -0.0, are different constants. Index expressions
     # print without their intervals, so they stand in the key themselves.
-    key = (op, tuple(id(i) for i in inputs), dtype.name, tuple(shape), repr(pairs), expressions(pairs), token)
+    key = (op, tuple(id(i) for i in inputs), dtype.name, shape, repr(pairs), expressions(pairs), token)
     found = _interned.get(key)
     if found is None:
-        found = Node(op, tuple(inputs), dtype, tuple(shape), pairs, token, source, hint)
+        found = Node(op, tuple(inputs), dtype, shape, pairs, token, source, hint)
         found = _interned.setdefault(key, found)
     return found
 

@@ -63,7 +63,7 @@ def _infix(name: str, sign: str, meaning: Callable[..., Any], *facts: str, resul
 _UNARY = (
     # The value itself in a buffer of its own: what eager's copies do. Free inside a kernel.
     _call("copy", 1, m.copy, 0, "{0}", "{0}", "exact"),
-    _call("neg", 1, m.neg, 1, "-{0}", "-{0}", "exact"),
+    _call("neg", 1, m.neg, 1, "{0} * -1.0", "-{0}", "exact"),
     _call("abs", 1, m.absolute, 1, "tl.abs({0})", "abs_({0})", "exact"),
     _call("sign", 1, m.sign, 1, "", "", "discrete"),
     _call("sqrt", 1, m.sqrt, 4, "tl.sqrt_rn({0})", "sqrt_({0})"),

@@ -6,7 +6,6 @@ no part of a node's identity, are not read). Every node read is checked by the v
 from __future__ import annotations
 
 import ast
-import operator
 import re
 from collections.abc import Callable
 from typing import Any
@@ -22,10 +21,17 @@ _NODE = re.compile(r"(%\d+) = (\w+)\(((?:%\d+(?:, )?)*)(.*)\)(?: @(-?\d+))? : (\
 _RETURN = re.compile(r"return((?: %\d+,?)*)")
 _COMMENT = re.compile(r"""((?:[^'"#]|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")*)(#.*)?""")
 
-_BINARY: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod}
-_CALLS: dict[str, Callable[[index.Dim, index.Dim], index.Expr]] = {"min": index.minimum, "max": index.maximum}
+Fold = Callable[[index.Dim, index.Dim], index.Expr]
+_BINARY: dict[type, Fold] = {ast.Add: index.add, ast.Sub: lambda a, b: index.wrap(a) - b, ast.Mult: index.mul,
+                             ast.FloorDiv: index.floordiv, ast.Mod: index.mod}
+_CALLS: dict[str, Fold] = {"min": index.minimum, "max": index.maximum}
 _NAMES: dict[str, Any] = {"inf": float("inf"), "nan": float("nan")}
+
+
+def _folded(fold: Fold, a: Any, b: Any) -> index.Dim:
+    if not all(isinstance(v, int | index.Expr) for v in (a, b)):
+        raise ValueError(f"{a!r} and {b!r} are not both sizes")
+    return index.unwrap(fold(a, b))
 
 
 def _value(tree: ast.expr, names: dict[str, Any]) -> Any:
@@ -40,9 +46,9 @@ def _value(tree: ast.expr, names: dict[str, Any]) -> Any:
         case ast.UnaryOp(ast.USub(), operand):
             return -_value(operand, names)
         case ast.BinOp(left, sign, right) if type(sign) in _BINARY:
-            return index.unwrap(_BINARY[type(sign)](_value(left, names), _value(right, names)))
+            return _folded(_BINARY[type(sign)], _value(left, names), _value(right, names))
         case ast.Call(ast.Name(name), [left, right], []) if name in _CALLS:
-            return index.unwrap(_CALLS[name](_value(left, names), _value(right, names)))
+            return _folded(_CALLS[name], _value(left, names), _value(right, names))
     raise ValueError(f"{ast.unparse(tree)!r} is neither a plain value nor an index expression")
 
 

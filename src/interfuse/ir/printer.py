@@ -51,7 +51,8 @@ def _node_line(node: Node, number: Numbers, for_key: bool, leaf: int | None = No
         return f"%{number[node]} = input(name='{leaf}') : {_typed(node)}"
     parts = [f"%{number[i]}" for i in node.inputs] + [f"{k}={_value(v)}" for k, v in node.attrs]
     token = "" if node.token is None else f" @{node.token}"
-    said = " at ".join(" ".join(word.split()) for word in (node.hint, node.source) if word)
+    hint = "" if node.hint in (node.op, node.attr("name")) else node.hint
+    said = " at ".join(" ".join(word.split()) for word in (hint, node.source) if word)
     comment = f"  # {said}" if said and not for_key else ""
     return f"%{number[node]} = {node.op}({', '.join(parts)}){token} : {_typed(node)}{comment}"
 

@@ -12,7 +12,7 @@ from interfuse.base.errors import GraphError
 from interfuse.ir.check import check_operands, check_value, require, row_of, slice_fits
 from interfuse.ir.dtypes import ALL, I64
 from interfuse.ir.graph import Call, Graph, Literal, Ref
-from interfuse.ir.index import product, wrap
+from interfuse.ir.index import Expr, product, wrap
 from interfuse.ir.layout import Layout
 from interfuse.ir.node import Node, topological
 from interfuse.ir.ops import CONTRACTION, ELEMENTWISE, LIBRARY, MOVEMENT, REDUCE, SCAN, SOURCE, TABLE, result_type
@@ -26,6 +26,7 @@ def check_node(node: Node) -> None:
         row = row_of(node.op)
         require(row.arity is None or row.arity == len(node.inputs), f"it takes {row.arity} operands, not {len(node.inputs)}")
         require(ALL.get(node.dtype.name) is node.dtype, f"{node.dtype} is not an element type")
+        require(all(type(d) is int or isinstance(d, Expr) for d in node.shape), f"shape {node.shape} is not made of sizes")
         require(all(wrap(d).hi >= 0 for d in node.shape), f"shape {node.shape} has a negative size")
         require(node.token is None or row.band == LIBRARY, "only library and item nodes carry a token")
         require(node.op != "library" or node.token is not None, "a library node needs a token, so that it is never merged")
@@ -147,7 +148,8 @@ def _check_call(k: int, call: Call, graph: Graph, known: set[Node]) -> None:
     require(call.view_of is None or 0 <= call.view_of < len(call.operands), f"{what} is a view of operand {call.view_of}")
     require(call.effect in EFFECTS, f"{what} has the unknown effect {call.effect!r}")
     require(call.launches >= 0, f"{what} has {call.launches} launches")
-    require(not call.opaque or bool(call.reason), f"{what} is not lowered and must say why")
+    made = any(o is None or (TABLE[o.op].band == LIBRARY and o not in known) for o in call.outs)
+    require(call.opaque or not made, f"{what} is not lowered and must say why")
     given = {o for o in call.outs if o is not None}
     own = {o for o in given if TABLE[o.op].band == LIBRARY}
     _check_known(what, (i for o in own for i in o.inputs), known | set(call.operands))
