@@ -1,4 +1,7 @@
-"""The table of lowerings. In: one ATen call. Out: the IR nodes of its results, or UnsupportedError with the reason.
+"""The table of lowerings, put to use. In: one ATen call. Out: the nodes of its results, or UnsupportedError with the reason.
+
+The rules themselves are in the aten_* files, by kind. What a rule gives is checked against the types and shapes that
+PyTorch stated for the call, so a wrong rule costs a fusion and never a result of another type.
 """
 from __future__ import annotations
 
@@ -7,12 +10,103 @@ from typing import Any
 
 import torch
 
-from interfuse.base.errors import UnsupportedError
+from interfuse.base.errors import GraphError, UnsupportedError
+from interfuse.capture import aten_activation, aten_linear, aten_movement, aten_norm, aten_pointwise, aten_reduce
+from interfuse.capture.rules import RULES
 from interfuse.capture.symbols import Symbols
+from interfuse.capture.template import flatten
+from interfuse.capture.torch_types import from_torch
+from interfuse.capture.values import Maker, unsupported
 from interfuse.ir.graph import Call
 from interfuse.ir.node import Node
+from interfuse.ir.ops import MOVES
+
+KINDS = (aten_pointwise, aten_activation, aten_movement, aten_reduce, aten_norm, aten_linear)
+"""The modules whose rules fill the table."""
+
+_WHY: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("scaled_dot_product", "_flash_attention", "_efficient_attention"), "attention runs as one library kernel"),
+    (("convolution", "cudnn_convolution", "mkldnn_convolution"), "a convolution runs as a library kernel"),
+    (("bmm", "baddbmm", "matmul", "_grouped_mm", "addmv", "mv", "dot"), "a matrix product that is no plain linear layer"),
+    (("embedding", "index_select", "gather", "index", "take", "_unsafe_index"), "an indirect load has no kernel family yet"),
+    (("scatter", "index_put", "index_add", "embedding_dense_backward"), "an indirect store has no kernel family yet"),
+    (("cat", "stack", "constant_pad_nd"), "joining parts has no kernel family yet"),
+    (("empty", "new_empty", "empty_like", "empty_strided", "empty_permuted"), "memory without values"),
+)
+
+
+def why_not(target: str) -> str:
+    """The reason to record for an operator that has no rule."""
+    space, _, rest = target.partition(".")
+    name = rest.partition(".")[0]
+    if space == "aten":
+        for names, reason in _WHY:
+            if any(name == n or name.startswith((n + "_", "_" + n)) for n in names):
+                return reason
+    return f"no lowering for {target} yet"
 
 
 def lower(n: torch.fx.Node, call: Call, leaf: Callable[[torch.fx.Node], Any], symbols: Symbols) -> tuple[Node, ...]:
-    """The nodes of the call's results."""
-    raise UnsupportedError(f"no lowering for {call.target} yet")
+    """The nodes of the call's results, in order. UnsupportedError says why there are none."""
+    rule = RULES.get(call.target)
+    if rule is None:
+        raise unsupported(why_not(call.target))
+
+    def given(a: Any) -> Any:
+        if isinstance(a, torch.fx.Node):
+            val = a.meta.get("val")
+            if isinstance(val, torch.SymInt) and symbols.is_bound([symbols.dim(val)]):
+                return symbols.dim(val)
+            if not isinstance(val, torch.Tensor) and isinstance(leaf(a), Node):
+                raise unsupported("a number that only running gives")
+            return leaf(a)
+        if isinstance(a, (list, tuple)):
+            return [given(x) for x in a]
+        return from_torch(a) if isinstance(a, torch.dtype) else a
+
+    vals = flatten(n.meta["val"])
+    make = Maker([from_torch(v.dtype) for v in vals], [symbols.dims(v.shape) for v in vals], call.source, call.target)
+    try:
+        found = rule(make, *map(given, n.args), **{k: given(v) for k, v in n.kwargs.items()})
+    except GraphError as error:
+        raise unsupported(f"its sizes do not fit the table's rules: {error}") from None
+    outs = found if isinstance(found, tuple) else (found,)
+    if [(o.dtype, o.shape) for o in outs] != list(zip(make.dtypes, make.shapes, strict=True)):
+        raise unsupported("its lowering and PyTorch do not agree on type or shape")
+    if call.launches and call.view_of is None and any(_root(o) in map(_root, call.operands) for o in outs) and _escapes(n):
+        raise unsupported("a copy that the caller owns")
+    return outs
+
+
+def _root(x: Node) -> Node:
+    while x.op in MOVES:
+        x = x.inputs[0]
+    return x
+
+
+def _is_view(n: torch.fx.Node) -> bool:
+    returns = n.target._schema.returns if isinstance(n.target, torch._ops.OpOverload) else ()
+    return bool(returns) and (returns[0].alias_info is not None or n.target is torch.ops.aten._unsafe_view.default)
+
+
+def _escapes(n: torch.fx.Node) -> bool:
+    """True where the copy `n`, or a view of it, is a result of the graph while its source lives on elsewhere."""
+    todo = [n]
+    while todo:
+        users = list(todo.pop().users)
+        if any(u.op == "output" for u in users):
+            return _is_shared(n.args[0])
+        todo.extend(u for u in users if _is_view(u))
+    return False
+
+
+def _is_shared(source: Any) -> bool:
+    """True where something beside one copy reads a value's memory: a graph input, or one with several users."""
+    while isinstance(source, torch.fx.Node) and source.op == "call_function" and len(source.users) == 1:
+        if not _is_view(source):
+            return False
+        source = source.args[0]
+    return True
+
+
+__all__ = ["KINDS", "UnsupportedError", "lower", "why_not"]

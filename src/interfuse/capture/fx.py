@@ -19,11 +19,14 @@ from typing import Any
 
 import torch
 from torch._guards import TracingContext
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.capture import aten, launches, template
 from interfuse.capture.symbols import Symbols
 from interfuse.capture.torch_types import from_torch, has_kernels
+from interfuse.capture.values import expand
+from interfuse.ir import build
 from interfuse.ir.dtypes import BOOL, F64, I64, DType
 from interfuse.ir.graph import Call, Graph, Input, Literal, Output
 from interfuse.ir.index import Expr
@@ -105,10 +108,14 @@ class _Importer:
             return
         fake = n.meta.get("val")
         seen = fake if isinstance(fake, torch.Tensor) else value
-        out = make("library", (), from_torch(seen.dtype), self.symbols.dims(seen.shape), token=len(self.calls),
-                   target=template.CONSTANT, hint=n.name)
+        dtype, shape, reason = from_torch(seen.dtype), self.symbols.dims(seen.shape), "a constant kept by the model"
+        number = _only_number(value) if has_kernels(dtype) and str(seen.device) == self.device else None
+        if number is None:
+            out = make("library", (), dtype, shape, token=len(self.calls), target=template.CONSTANT, hint=n.name)
+        else:
+            out, reason = expand(build.constant(number, dtype), shape), ""
         self.calls.append(Call(template.CONSTANT, (template.keep(value, self.opaque),), (), (), (out,), (self._layout(seen),),
-                               launches=0, reason="a constant kept by the model"))
+                               launches=0, reason=reason))
         self.env[n] = out
 
     def _leaf(self, n: torch.fx.Node) -> Any:
@@ -219,6 +226,14 @@ class _Importer:
                     self.outputs.append(Output(leaf, layout))
                 else:
                     self.outputs.append(Output(None, None, template.keep(leaf.value, self.opaque) if isinstance(leaf, _Object) else leaf))
+
+
+def _only_number(value: torch.Tensor) -> bool | int | float | None:
+    """The number that a tensor of one element holds; None for any other tensor, or one without data."""
+    if value.numel() != 1 or isinstance(value, FakeTensor) or value.device.type == "meta" or value.layout is not torch.strided:
+        return None
+    with unset_fake_temporarily():
+        return value.item()
 
 
 def _nested(val: Any, stands: Any) -> Any:

@@ -1,40 +1,33 @@
-"""Torch's element types as ours, and back. In: torch.dtype. Out: DType.
-
-Types without a row in ir.dtypes (u16, u32, u64, fnuz floats, quantised ones) get a DType of their own here: they pass
-through library calls, and no kernel is generated for them.
-"""
+"""Torch's element types as ours, and back. In: torch.dtype. Out: DType."""
 from __future__ import annotations
 
-import numpy as np
 import torch
 
-from interfuse.ir import dtypes
-from interfuse.ir.dtypes import DType
+from interfuse.base.errors import UnsupportedError
+from interfuse.ir.dtypes import ALL, OPAQUE, DType
 
-_KNOWN: dict[torch.dtype, DType] = {
-    torch.bool: dtypes.BOOL, torch.uint8: dtypes.U8, torch.int8: dtypes.I8, torch.int16: dtypes.I16,
-    torch.int32: dtypes.I32, torch.int64: dtypes.I64, torch.float16: dtypes.F16, torch.bfloat16: dtypes.BF16,
-    torch.float32: dtypes.F32, torch.float64: dtypes.F64, torch.float8_e4m3fn: dtypes.F8E4M3,
-    torch.float8_e5m2: dtypes.F8E5M2, torch.complex64: dtypes.C64, torch.complex128: dtypes.C128}
-_FOREIGN: dict[torch.dtype, DType] = {}
-_TORCH: dict[str, torch.dtype] = {ours.name: theirs for theirs, ours in _KNOWN.items()}
+_NAMES: dict[str, str] = {
+    "bool": "bool", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint16": "u16",
+    "uint32": "u32", "uint64": "u64", "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64",
+    "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2", "float8_e4m3fnuz": "f8e4m3fnuz", "float8_e5m2fnuz": "f8e5m2fnuz",
+    "float8_e8m0fnu": "f8e8m0fnu", "float4_e2m1fn_x2": "f4e2m1x2", "complex32": "c32", "complex64": "c64", "complex128": "c128"}
+# A name that this torch lacks is left out.
+_TORCH: dict[str, torch.dtype] = {ours: getattr(torch, theirs) for theirs, ours in _NAMES.items() if hasattr(torch, theirs)}
+_OURS: dict[torch.dtype, DType] = {theirs: ALL[ours] for ours, theirs in _TORCH.items()}
 
 
 def from_torch(dtype: torch.dtype) -> DType:
-    """Our type for `dtype`; the same object each time, also for those that only the library handles."""
-    known = _KNOWN.get(dtype) or _FOREIGN.get(dtype)
-    if known is None:
-        name = str(dtype).removeprefix("torch.")
-        known = _FOREIGN.setdefault(dtype, DType(name, dtype.itemsize, "foreign", np.dtype((np.void, dtype.itemsize))))
-        _TORCH[name] = dtype
-    return known
+    """Our type for `dtype`. UnsupportedError for quantised types and the like, which no graph here can hold."""
+    if dtype not in _OURS:
+        raise UnsupportedError(f"tensors of {dtype} cannot be captured; run this model through PyTorch.")
+    return _OURS[dtype]
 
 
 def to_torch(dtype: DType) -> torch.dtype:
-    """Torch's type for `dtype`; KeyError for one that `from_torch` never gave."""
+    """Torch's type for `dtype`; KeyError for one that this torch lacks."""
     return _TORCH[dtype.name]
 
 
 def has_kernels(dtype: DType) -> bool:
     """True where kernels can be generated for `dtype`."""
-    return dtype.kind != "foreign" and dtype not in dtypes.OPAQUE
+    return dtype not in OPAQUE
