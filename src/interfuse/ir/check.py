@@ -35,7 +35,7 @@ def check_operands(op: str, types: tuple[DType, ...]) -> None:
     require(op != "where" or types[0] is BOOL, "where's condition must be bool")
     t = typed[0]
     require(t not in OPAQUE, f"{op} on {t}: complex values only pass through library calls")
-    require(not t.is_narrow or op in ("cast", "where", "linear", "matmul"), f"{op} on {t}: widen to f32 first")
+    require(not t.is_narrow or op in ("cast", "copy", "where", "linear", "matmul"), f"{op} on {t}: widen to f32 first")
     require(op not in FLOAT_ONLY or t.is_float, f"{op} on {t}: it takes floats")
     require(op not in NUMBERS_ONLY or t is not BOOL, f"{op} on bool: cast first")
     require(op not in BITWISE or not t.is_float, f"{op} on {t}: it takes bool or integers")

@@ -159,7 +159,8 @@ def with_fact(fact: str) -> frozenset[str]:
 
 MOVES, REDUCES, POINTWISE, DISCRETE = named(MOVEMENT), named(REDUCE), named(ELEMENTWISE), with_fact("discrete")
 
-FLOAT_ONLY = frozenset(op.name for op in _UNARY if op.name not in ("neg", "abs", "sign", "not")) | {"atan2", "mean", "variance", "linear", "round"}
+FLOAT_ONLY = frozenset((*(op.name for op in _UNARY if op.name not in ("copy", "neg", "abs", "sign", "not")),
+                        "atan2", "mean", "variance", "linear", "round"))
 """Operators on floats alone."""
 
 BITWISE, SHIFTS = frozenset(("not", "and", "or", "xor")), frozenset(("shl", "shr"))
