@@ -1,4 +1,4 @@
-"""The demo: a sample ledger in place of a compile. In: real sentences. Out: similarities, their difference, the ledger, JSON."""
+"""The demo, with a sample ledger in place of a compile. In: sentences. Out: similarities, difference, ledger, JSON."""
 from __future__ import annotations
 
 import json
