@@ -1,0 +1,97 @@
+"""What generated Triton kernels compute, under Triton's interpreter. In: kernels and arrays. Out: agreement with float64.
+
+Not collected by itself: tests/emit/test_triton_interpreted.py runs it in a process that has TRITON_INTERPRET set.
+"""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from interfuse.base.errors import UnsupportedError
+from interfuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType
+from interfuse.ir.evaluate import evaluate
+from tests import strategies
+from tests.emit import triton_cases as cases
+from tests.kernels import BUILDERS, reference
+
+
+def _data(kind: str, shape: tuple[int, ...], dtype: DType, seed: int) -> np.ndarray:
+    return strategies._floats(kind, dtype, shape, np.random.default_rng(seed)).astype(dtype.numpy)
+
+
+@pytest.mark.parametrize("kind", ("random", "large", "tiny", "constant", "special"))
+@pytest.mark.parametrize("cols", (1, 37, 64))
+@pytest.mark.parametrize("name", sorted(BUILDERS))
+def test_sample_kernels(name: str, cols: int, kind: str) -> None:
+    for dtype in (F32, F16, F64):
+        kernel = BUILDERS[name](3, cols, dtype, "tile")
+        inputs = [_data(kind, p.shape, dtype, k) for k, p in enumerate(kernel.params) if p.mode == "in"]
+        for got, wanted in zip(cases.run(kernel, inputs), reference(name, inputs), strict=True):
+            with np.errstate(all="ignore"):
+                held = wanted.astype(dtype.numpy)
+            assert cases.misplaced(got, held) == 0
+            fine = np.isfinite(wanted) & np.isfinite(held)
+            size = np.abs(wanted[fine]).max(initial=0.0) + max((np.nanmax(np.abs(i[np.isfinite(i)]), initial=0.0) for i in inputs))
+            steps = 0.51 if dtype is F16 else 4  # half types are rounded once, from f32
+            error = np.abs(got.astype(np.float64) - wanted)[fine]
+            assert (error <= steps * dtype.ulp * np.abs(wanted[fine]) + 8 * cols**0.5 * F32.ulp * size).all()
+
+
+@pytest.mark.parametrize("dtype", (F32, F64, I64, I32, I8, U8, BOOL), ids=str)
+def test_every_operator(dtype: DType) -> None:
+    cases.check_operators(dtype, "cpu", ulps=4)
+
+
+@pytest.mark.parametrize("dtype", (F32, F64, I64, I16, U8, BOOL), ids=str)
+@pytest.mark.parametrize(("rows", "cols"), ((3, 13), (40, 5), (2, 32)))
+def test_reductions(dtype: DType, rows: int, cols: int) -> None:
+    cases.check_reductions(dtype, rows, cols, "cpu")
+
+
+@pytest.mark.parametrize("source", (F32, F16, I64, I32, U8, BOOL), ids=str)
+def test_conversions(source: DType) -> None:
+    # The interpreter truncates to bfloat16 and errs in 8-bit floats: those are checked on a GPU.
+    cases.check_conversions(source, [t for t in cases.conversions(source, ()) if t is not BF16], "cpu")
+
+
+@pytest.mark.parametrize("cols", (16, 37))
+def test_carried_reductions(cols: int) -> None:
+    x = np.random.default_rng(0).standard_normal((2, cols)).astype(np.float32)
+    x[1, 3] = np.nan
+    y, *results = cases.run(cases.carried(2, cols, F32), [x])
+    largest = x.max(1)
+    np.testing.assert_array_equal(y, x - largest[:, None])
+    for got, wanted in zip(results, (x.sum(1), largest, x.min(1), x.prod(1)), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("blocks", ((1, 16), (4, 8), (8, 1), (2, 64)))
+def test_transposed_tiles(blocks: tuple[int, int]) -> None:
+    rng = np.random.default_rng(1)
+    x, bias = rng.standard_normal((19, 10)).astype(np.float32), rng.standard_normal(19).astype(np.float32)
+    (y,) = cases.run(cases.transposed(10, 19, F32, *blocks), [x, bias])
+    np.testing.assert_array_equal(y, x.T + bias)
+
+
+@settings(max_examples=60)
+@given(region=strategies.regions(), kind=st.sampled_from(strategies.KINDS))
+def test_random_regions(region: tuple, kind: str) -> None:
+    inputs, outputs = region
+    try:
+        kernel, reads = cases.lowered(inputs, outputs)
+    except UnsupportedError:
+        return
+    if any(n.dtype is BF16 for n in (*inputs, *outputs)):
+        return  # the interpreter truncates to bfloat16
+    values = strategies.arrays_for(inputs, kind)
+    got = cases.run(kernel, [values[n] for n in reads])
+    for node, g, plain, exact in zip(outputs, got, evaluate(outputs, values), evaluate(outputs, values, wide=True), strict=True):
+        if not node.dtype.is_float:
+            np.testing.assert_array_equal(g, plain)
+            continue
+        assert cases.misplaced(g, plain) == 0
+        fine = np.isfinite(plain.astype(np.float64)) & np.isfinite(exact)
+        eager = np.abs(plain.astype(np.float64) - exact)[fine].max(initial=0.0)
+        error = np.abs(g.astype(np.float64) - exact)[fine].max(initial=0.0)
+        assert error <= 4 * eager + 4 * node.dtype.ulp * np.abs(exact[fine]).max(initial=0.0) + 1e-30

@@ -1,0 +1,249 @@
+"""Regions and kernels that exercise the Triton emitter. In: element types. Out: kernels, runs of them, and how far off they are.
+
+The same cases run under Triton's interpreter on this machine and on a GPU where there is one; `device` says which.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import ml_dtypes
+import numpy as np
+import torch
+from interfuse.emit.triton import emit
+from interfuse.ir import build as b
+from interfuse.ir.dtypes import ALL, BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, DType
+from interfuse.ir.evaluate import evaluate
+from interfuse.ir.layout import contiguous
+from interfuse.ir.node import Node
+from interfuse.ir.ops import BITWISE, DISCRETE, FLOAT_ONLY, NUMBERS_ONLY, POINTWISE, SHIFTS, TABLE, with_fact
+from interfuse.lower.families import GPU, Work, lower
+from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Reduce, Role, Scope, Store, Value
+from interfuse.run.gpu import load
+
+TORCH: Mapping[DType, torch.dtype] = {
+    BOOL: torch.bool, U8: torch.uint8, I8: torch.int8, I16: torch.int16, I32: torch.int32, I64: torch.int64,
+    F8E4M3: torch.float8_e4m3fn, F8E5M2: torch.float8_e5m2, F16: torch.float16, BF16: torch.bfloat16, F32: torch.float32,
+    F64: torch.float64}
+"""PyTorch's name of each element type."""
+
+NUMBERS = (F32, F64, I64, I32, I8, U8)
+EXACT = DISCRETE | with_fact("exact") | BITWISE | SHIFTS | frozenset(("add", "sub", "mul"))
+"""Operators whose result has the same bits in every implementation."""
+
+
+# --- moving arrays to tensors and back
+
+def tensor(array: np.ndarray, dtype: DType, device: str = "cpu") -> torch.Tensor:
+    """A tensor with the array's bits."""
+    raw = np.ascontiguousarray(array.astype(dtype.numpy, copy=False))
+    if dtype in (BF16, F8E4M3, F8E5M2):
+        flat = torch.from_numpy(raw.reshape(-1).view(np.uint8).copy()).view(TORCH[dtype]).reshape(raw.shape)
+        return flat.to(device)
+    return torch.from_numpy(raw.copy()).to(device)
+
+
+def array(t: torch.Tensor, dtype: DType) -> np.ndarray:
+    """The tensor's bits as an array."""
+    t = t.cpu()
+    if dtype in (BF16, F8E4M3, F8E5M2):
+        return t.reshape(-1).view(torch.uint8).numpy().view(dtype.numpy).reshape(tuple(t.shape))
+    return t.numpy()
+
+
+def run(kernel: Kernel, inputs: Sequence[np.ndarray], device: str = "cpu", sizes: Mapping[str, int] | None = None,
+        shapes: Sequence[tuple[int, ...]] | None = None) -> list[np.ndarray]:
+    """The kernel's outputs; they start out full of sevens, so that what is not written shows."""
+    params = [p for p in kernel.params if p.mode == "in"]
+    results = [p for p in kernel.params if p.mode == "out"]
+    ins = [tensor(a, p.dtype, device) for a, p in zip(inputs, params, strict=True)]
+    outs = [tensor(np.full(s, 7), p.dtype, device) for p, s in zip(results, shapes or [p.shape for p in results], strict=True)]
+    load(emit(kernel), kernel)((*ins, *outs), sizes)
+    return [array(t, p.dtype) for t, p in zip(outs, results, strict=True)]
+
+
+def lowered(inputs: Sequence[Node], outputs: Sequence[Node], name: str = "region") -> tuple[Kernel, tuple[Node, ...]]:
+    """The GPU kernel of a region whose buffers are all contiguous."""
+    layouts = {n: contiguous(n.shape) for n in (*inputs, *outputs)}
+    return lower(name, Work(tuple(outputs), frozenset(inputs), layouts), GPU)
+
+
+def run_region(inputs: Sequence[Node], outputs: Sequence[Node], values: Mapping[Node, np.ndarray], device: str = "cpu") -> list[np.ndarray]:
+    """What the region's kernel computes."""
+    kernel, reads = lowered(inputs, outputs)
+    return run(kernel, [values[n] for n in reads], device)
+
+
+# --- how far off
+
+def misplaced(got: np.ndarray, wanted: np.ndarray) -> int:
+    """How many elements are NaN, or an infinity, in one and not in the other."""
+    got, wanted = got.astype(np.float64), wanted.astype(np.float64)
+    kinds = [np.isnan(a) * 1 + np.isposinf(a) * 2 + np.isneginf(a) * 4 for a in (got, wanted)]
+    return int((kinds[0] != kinds[1]).sum())
+
+
+def worst_ulps(got: np.ndarray, wanted: np.ndarray, dtype: DType) -> float:
+    """The largest error in ulps of the value that is wanted, over finite elements."""
+    got, wanted = got.astype(np.float64), wanted.astype(np.float64)
+    limits = ml_dtypes.finfo(dtype.numpy)
+    fine = np.isfinite(got) & np.isfinite(wanted)
+    error = np.abs(got - wanted)[fine]
+    return float((error / (dtype.ulp * np.abs(wanted[fine]) + 2 * float(limits.smallest_normal))).max(initial=0.0))
+
+
+# --- operators
+
+def operands(dtype: DType, count: int, seed: int = 0) -> list[np.ndarray]:
+    """Two operand arrays of `dtype`: random, huge, tiny and special numbers, every pair of the special ones among them."""
+    rng = np.random.default_rng(seed)
+    if dtype is BOOL:
+        return [rng.random(count) < 0.5 for _ in range(2)]
+    if not dtype.is_float:
+        info = np.iinfo(dtype.numpy)
+        odd = np.array([info.min, info.max, 0, 1, 2, 3, 7], dtype.numpy)
+        small = [rng.integers(max(info.min, -40), 40, count).astype(dtype.numpy) for _ in range(2)]
+    else:
+        odd = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -2.5, 1e-30, -1e-6, 90.0, -90.0, 1e5], dtype.numpy)
+        scale = 10.0 ** rng.integers(-3, 3, count)
+        small = [(rng.standard_normal(count) * scale).astype(dtype.numpy) for _ in range(2)]
+    pairs = np.array(np.meshgrid(odd, odd)).reshape(2, -1)
+    for a, special in zip(small, pairs, strict=True):
+        a[:special.shape[0]] = special
+    return small
+
+
+def operators(dtype: DType) -> list[str]:
+    """The element-wise operators that exist on `dtype` and have Triton text."""
+    out = []
+    for op in sorted(POINTWISE - {"cast", "round"}):
+        if dtype.is_float and op in BITWISE | SHIFTS or not dtype.is_float and (op in FLOAT_ONLY or op == "pow"):
+            continue
+        if dtype is BOOL and op in NUMBERS_ONLY | SHIFTS:
+            continue
+        if not TABLE[op].triton.startswith("none:"):
+            out.append(op)
+    return out
+
+
+def operator_region(dtype: DType, ops: Sequence[str], count: int) -> tuple[list[Node], list[Node]]:
+    """(inputs, outputs): each operator applied to two inputs of [count]; where's condition is a third one."""
+    x, y, test = b.placeholder("x", dtype, (count,)), b.placeholder("y", dtype, (count,)), b.placeholder("test", BOOL, (count,))
+    outputs = []
+    for op in ops:
+        args = (test, x, y) if op == "where" else (x, y)[:TABLE[op].arity]
+        outputs.append(b.apply(op, *args))
+    return [n for n in (x, y, test) if any(n in o.inputs for o in outputs)], outputs
+
+
+def defined(op: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Where the operator has one meaning: integers are not divided by zero, nor the smallest one by -1."""
+    fine = np.ones(x.shape, bool)
+    if x.dtype.kind in "iu" and op in ("div", "floordiv", "remainder", "fmod"):
+        fine = (y != 0) & ~((x == np.iinfo(x.dtype).min) & (y.astype(np.int64) == -1) & (x.dtype.kind == "i"))
+    return fine
+
+
+def check_operators(dtype: DType, device: str, ulps: float) -> None:
+    """Every operator on `dtype`, on special and random numbers: exact ones to the bit, the others to `ulps`."""
+    count = 700
+    x, y = operands(dtype, count)
+    if not dtype.is_float:
+        fine = defined("div", x, y) if dtype is not BOOL else np.ones(count, bool)
+        y = np.where(fine, y, np.ones(1, y.dtype))
+    ops = operators(dtype)
+    inputs, outputs = operator_region(dtype, ops, count)
+    values = dict(zip(inputs, [{"x": x, "y": y, "test": np.arange(count) % 3 == 0}[n.attr("name")] for n in inputs], strict=True))
+    got = run_region(inputs, outputs, values, device)
+    plain, exact = evaluate(outputs, values), evaluate(outputs, values, wide=True)
+    for op, g, p, e in zip(ops, got, plain, exact, strict=True):
+        assert misplaced(g, p) == 0, f"{op} on {dtype}: {misplaced(g, p)} NaN or infinities elsewhere than NumPy's"
+        if op in EXACT or not dtype.is_float:
+            np.testing.assert_array_equal(g, p, err_msg=f"{op} on {dtype}")
+            if g.dtype.kind == "f" and op in ("neg", "abs", "mul", "add", "sub"):
+                same = np.isnan(p) | (np.signbit(g) == np.signbit(p))
+                assert same.all(), f"{op} on {dtype}: zeros of the other sign"
+        else:
+            assert worst_ulps(g, e, dtype) <= ulps, f"{op} on {dtype}: {worst_ulps(g, e, dtype):.1f} ulp off"
+
+
+# --- reductions
+
+def reduction_region(dtype: DType, rows: int, cols: int) -> tuple[list[Node], list[Node]]:
+    """Every reduction of `dtype` along the rows of [rows, cols]."""
+    x = b.placeholder("x", dtype, (rows, cols))
+    ops = ("any", "all") if dtype is BOOL else ("sum", "prod", "max", "min")
+    return [x], [b.reduce(op, x, (1,)) for op in ops]
+
+
+def check_reductions(dtype: DType, rows: int, cols: int, device: str) -> None:
+    """Every reduction along odd rows; in floats also rows with a NaN and rows of infinities."""
+    rng = np.random.default_rng(cols)
+    x = rng.random((rows, cols)) < 0.9 if dtype is BOOL else rng.integers(0, 4, (rows, cols)).astype(dtype.numpy)
+    if dtype.is_float:
+        x = (rng.standard_normal((rows, cols)) * 1.5).astype(dtype.numpy)
+        x[0, cols // 2], x[-1, :] = np.nan, -np.inf
+    inputs, outputs = reduction_region(dtype, rows, cols)
+    values = {inputs[0]: x}
+    got, plain, exact = run_region(inputs, outputs, values, device), evaluate(outputs, values), evaluate(outputs, values, wide=True)
+    for node, g, p, e in zip(outputs, got, plain, exact, strict=True):
+        assert misplaced(g, p) == 0, f"{node.op} of {dtype}[{rows}, {cols}]"
+        if node.op in ("sum", "prod") and dtype.is_float:
+            size = np.abs(x.astype(np.float64)).sum(1) if node.op == "sum" else np.abs(e)
+            fine = np.isfinite(e)
+            assert (np.abs(g - e)[fine] <= 2 * cols * dtype.ulp * size[fine]).all(), f"{node.op} of {dtype}[{rows}, {cols}]"
+        else:
+            np.testing.assert_array_equal(g, p, err_msg=f"{node.op} of {dtype}[{rows}, {cols}]")
+
+
+# --- conversions
+
+def conversion_region(source: DType, targets: Sequence[DType], count: int) -> tuple[list[Node], list[Node]]:
+    """One input of `source` cast to each of the `targets`."""
+    x = b.placeholder("x", source, (count,))
+    return [x], [b.cast(x, t) for t in targets]
+
+
+def conversions(source: DType, narrow: Sequence[DType] = (F16, BF16)) -> list[DType]:
+    """The types that `source` is cast to: all but itself and, of the 8-bit floats, those not in `narrow`."""
+    return [t for t in ALL.values() if t in TORCH and t is not source and (t.bytes > 1 or not t.is_float or t in narrow)]
+
+
+def check_conversions(source: DType, targets: Sequence[DType], device: str) -> None:
+    """Casts against PyTorch's own, on numbers that every target can hold or that overflow floats alone."""
+    count = 600
+    x, _ = operands(source, count)
+    whole = np.clip(np.nan_to_num(x.astype(np.float64)), 0, 100).astype(source.numpy)
+    for target in targets:
+        inputs, outputs = conversion_region(source, [target], count)
+        given = whole if target.kind in ("int", "uint") and source.is_float else x
+        (got,) = run_region(inputs, outputs, {inputs[0]: given}, device)
+        wanted = array(tensor(given, source).to(TORCH[target]), target)
+        np.testing.assert_array_equal(got.astype(np.float64), wanted.astype(np.float64), err_msg=f"{source} to {target}")
+
+
+# --- kernels by hand: what no family of lowering makes yet
+
+def carried(rows: int, cols: int, dtype: DType, ops: Sequence[str] = ("sum", "max", "min", "prod"), block: int = 16) -> Kernel:
+    """Reductions carried through a serial loop, then y = x - max in a second one."""
+    row, col = Axis("row", rows, Role.GRID), Axis("col", cols, Role.SERIAL, block)
+    at = row.symbol * cols + col.symbol
+    x = Value("x", dtype, ("row", "col"))
+    results = [Value(f"x_{op}", dtype, ("row",)) for op in ops]
+    first = Loop("col", (Load(x, "x", at), *(Reduce(v, op, x, "col", Scope.CARRY) for v, op in zip(results, ops, strict=True))))
+    y = Value("y", dtype, ("row", "col"))
+    second = Loop("col", (Load(x, "x", at), Let(y, "sub", (x, results[1])), Store("y", at, y)))
+    stores = [Store(f"out_{op}", row.symbol, v) for v, op in zip(results, ops, strict=True)]
+    params = [Param("x", dtype, (rows, cols), (cols, 1)), Param("y", dtype, (rows, cols), (cols, 1), "out"),
+              *(Param(f"out_{op}", dtype, (rows,), (1,), "out") for op in ops)]
+    return Kernel("carried", tuple(params), (row, col), (first, second, *stores), family="row, streamed")
+
+
+def transposed(rows: int, cols: int, dtype: DType, row_block: int, col_block: int) -> Kernel:
+    """y[r, c] = x[c, r] + bias[c], in tiles of row_block x col_block."""
+    row, col = Axis("row", rows, Role.GRID, row_block), Axis("col", cols, Role.GRID, col_block)
+    x, bias, y = Value("x", dtype, ("row", "col")), Value("bias", dtype, ("col",)), Value("y", dtype, ("row", "col"))
+    body = (Load(x, "x", col.symbol * rows + row.symbol), Load(bias, "bias", col.symbol), Let(y, "add", (x, bias)),
+            Store("y", row.symbol * cols + col.symbol, y))
+    params = (Param("x", dtype, (cols, rows), (rows, 1)), Param("bias", dtype, (cols,), (1,)),
+              Param("y", dtype, (rows, cols), (cols, 1), "out"))
+    return Kernel("transposed", params, (row, col), body)
