@@ -6,6 +6,7 @@ arithmetic, `triton_prelude` knows types and operators.
 """
 from __future__ import annotations
 
+import keyword
 import re
 from dataclasses import dataclass
 
@@ -61,7 +62,7 @@ def emit(kernel: Kernel) -> TritonSource:
     arguments += tuple((s, _symbol_type(s, kernel, body)) for s in kernel.symbols)
     spelled = ", ".join([*(n for n, _ in arguments), *(f"{n}: tl.constexpr" for n, _ in constants)])
     entry = re.sub(r"\W", "_", kernel.name)
-    entry = f"{entry}_kernel" if entry in prelude.HELPERS else entry
+    entry = f"{entry}_kernel" if entry in prelude.HELPERS or keyword.iskeyword(entry) else entry
     functions = [f"@triton.jit{prelude.HELPERS[h]}" for h in body.helpers]
     functions.append(f"@triton.jit\n{_wrapped(f'def {entry}({spelled}):')}\n{head}\n{statements}")
     code = "\n\n".join(functions)

@@ -55,7 +55,7 @@ def lanes_of(kernel: Kernel) -> dict[str, Lane]:
     axes = [a for a in kernel.axes if a.role is not Role.GRID or a.block > 1]
     alone = len(axes) == 1
     return {a.name: Lane(a, k, len(axes), "BLOCK" if alone else f"{a.name.upper()}_BLOCK",
-                         f"{a.name.upper()}S" if isinstance(a.extent, int) else index_text(a.extent, str),
+                         f"{a.name.upper()}{'S' if len(a.name) > 1 else '_SIZE'}" if isinstance(a.extent, int) else index_text(a.extent, str),
                          "inside" if alone else f"{a.name}_inside") for k, a in enumerate(axes)}
 
 

@@ -29,7 +29,7 @@ LONG_NAMES: dict[DType, str] = {
 _BY_KIND: dict[tuple[str, str], str] = {
     ("div", "f64"): "{0} / {1}", ("sqrt", "f64"): "tl.sqrt({0})", ("rsqrt", "f64"): "libdevice.rsqrt({0})",
     ("sigmoid", "f64"): "sigmoid_f64({0})", ("floordiv", "f64"): "floordiv_f64({0}, {1})",
-    ("div", "int"): "{0} // {1}", ("floordiv", "int"): "floordiv_int({0}, {1})",
+    ("neg", "int"): "-{0}", ("div", "int"): "{0} // {1}", ("floordiv", "int"): "floordiv_int({0}, {1})",
     ("remainder", "int"): "remainder_int({0}, {1})", ("fmod", "int"): "{0} % {1}",
     ("pow", "int"): "none: integer powers run through the library",
     **{(op, "int"): f"tl.{op}({{0}}, {{1}})" for op in ("maximum", "minimum")},
@@ -61,14 +61,16 @@ def convert(text: str, source: DType, target: DType) -> str:
     """`text` of type `source` converted to `target` as PyTorch converts it: nearest even, truncation, or a test against 0."""
     if source is target:
         return text
+    if source in (F8E4M3, F8E5M2) and target not in (F16, BF16, F32):
+        return convert(f"{text}.to(tl.float32)", F32, target)
     if target is BOOL:
-        return f"({text} != 0)"
+        return f"{text} != 0"
     if target in (F8E4M3, F8E5M2):
         return f"to_{target.name}({convert(text, source, F32)})"
     if source.is_float and target.kind == "uint":  # negative numbers wrap, as they do through a signed integer
         return f"{text}.to(tl.int32).to({TYPES[target]})"
-    if target.is_narrow and source not in (F32, F16, BF16):
-        return f"{text}.to(tl.float32).to({TYPES[target]})" if source is not BOOL else f"{text}.to({TYPES[target]})"
+    if target.is_narrow and not source.is_narrow and source not in (F32, BOOL):
+        return f"{text}.to(tl.float32).to({TYPES[target]})"
     return f"{text}.to({TYPES[target]})"
 
 

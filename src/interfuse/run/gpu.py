@@ -1,0 +1,129 @@
+"""Launching generated Triton kernels. In: a TritonSource. Out: a callable on tensors; and the profile of a GPU that is here.
+
+Triton is imported by the generated module itself, so that this file can be imported without it. Under TRITON_INTERPRET=1
+the same launcher runs on CPU tensors, with NumPy standing in for libdevice: tests use that.
+"""
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from interfuse.base.errors import BuildError, CompilerMissingError, DeviceError, LaunchError
+from interfuse.base.keys import short
+from interfuse.build.resources import Resources
+from interfuse.device import table
+from interfuse.device.profile import DeviceProfile
+from interfuse.emit.triton import TritonSource, options
+from interfuse.ir.index import evaluate
+from interfuse.lower.kernel import Kernel
+
+
+class Launcher:
+    """One loaded kernel. Calling it launches on the current stream of the tensors' device and does not wait.
+
+    `resources` is None until the first launch on a GPU has compiled the kernel.
+    """
+
+    def __init__(self, source: TritonSource, kernel: Kernel, function: Any, kind: str | None) -> None:
+        self.source, self.kernel, self._function = source, kernel, function
+        self._constants = dict(source.constants) | {"num_warps": source.warps} | (options(kind) if kind else {})
+        self._symbols = kernel.symbols
+        self.resources: Resources | None = None
+
+    def __call__(self, tensors: Sequence[torch.Tensor], sizes: Mapping[str, int] | None = None) -> None:
+        """Launch on the non-scratch parameters' tensors in order; `sizes` gives the size symbols by name.
+
+        LaunchError where Triton cannot compile or launch the kernel: the outputs have not been touched then.
+        """
+        sizes = sizes or {}
+        grid = self.source.grid if isinstance(self.source.grid, int) else evaluate(self.source.grid, sizes)
+        if grid == 0:
+            return
+        arguments = (*tensors, *(sizes[s] for s in self._symbols))
+        device = tensors[0].device
+        try:
+            if device.type == "cuda" and device.index != torch.cuda.current_device():
+                with torch.cuda.device(device):
+                    compiled = self._function[(grid,)](*arguments, **self._constants)
+            else:
+                compiled = self._function[(grid,)](*arguments, **self._constants)
+        except Exception as error:
+            first = str(error).strip().splitlines()[:1]
+            raise LaunchError(f"{self.source.entry} cannot be launched ({type(error).__name__}: {''.join(first)}); "
+                              "the region runs the library path.") from error
+        if self.resources is None and compiled is not None:
+            self.resources = _resources(self.source, compiled)
+
+
+def load(source: TritonSource, kernel: Kernel) -> Launcher:
+    """The launcher of a generated module. CompilerMissingError without Triton, BuildError where the text is no module."""
+    # Triton reads a kernel's source again, through linecache; the name keeps different texts apart.
+    name = f"{source.entry}_{short(source.text)}.triton.py"
+    linecache.cache[name] = (len(source.text), None, source.text.splitlines(keepends=True), name)
+    namespace: dict[str, Any] = {"__name__": f"interfuse.generated.{source.entry}"}
+    try:
+        exec(compile(source.text, name, "exec"), namespace)
+    except ImportError as error:
+        raise CompilerMissingError(f"GPU kernels need Triton ({error}); install the triton that belongs to your torch.") from error
+    except SyntaxError as error:
+        raise BuildError(f"{source.entry}: the generated module does not parse ({error}); please report it.") from error
+    function = namespace[source.entry]
+    interpreter = getattr(namespace["triton"].runtime, "interpreter", None)
+    if interpreter is not None and isinstance(function, interpreter.InterpretedFunction):
+        if "libdevice" in namespace:
+            namespace["libdevice"] = _NumpyMath(interpreter.TensorHandle, namespace["tl"])
+        return Launcher(source, kernel, function, None)
+    return Launcher(source, kernel, function, "hip" if torch.version.hip else "cuda")
+
+
+class _NumpyMath:
+    """What the generated text calls libdevice, by NumPy, for the interpreter (libdevice is GPU code)."""
+
+    NAMES: Mapping[str, Callable[..., Any]] = {"nearbyint": np.rint, "rsqrt": lambda x: 1 / np.sqrt(x)}
+
+    def __init__(self, handle: Any, tl: Any) -> None:
+        self._handle, self._tl = handle, tl
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        compute = self.NAMES.get(name) or getattr(np, name)
+
+        def call(*args: Any) -> Any:
+            first = next(a for a in args if hasattr(a, "handle"))
+            with np.errstate(all="ignore"):
+                data = compute(*(a.handle.data if hasattr(a, "handle") else a for a in args))
+            return self._tl.tensor(self._handle(np.asarray(data).astype(first.handle.data.dtype), first.type.scalar), first.type)
+        return call
+
+
+def _resources(source: TritonSource, compiled: Any) -> Resources:
+    """What Triton knows after the first launch; spills are counted in 32-bit words there."""
+    target = compiled.metadata.target
+    return Resources(source.entry, f"{target.backend}:{target.arch}", compiled.n_regs, 4 * compiled.n_spills, compiled.metadata.shared,
+                     source.warps)
+
+
+def profile_of(index: int) -> DeviceProfile:
+    """The profile of CUDA (or ROCm) device `index`: the table's where its name is known, with what the device itself states.
+
+    A GPU that the table does not know keeps the figures of the known one nearest in units. DeviceError without such a device.
+    """
+    if not torch.cuda.is_available() or index >= torch.cuda.device_count():
+        raise DeviceError(f"there is no GPU {index} here; PyTorch sees {torch.cuda.device_count()}.")
+    stated = torch.cuda.get_device_properties(index)
+    kind = "hip" if torch.version.hip else "cuda"
+    arch = stated.gcnArchName.split(":")[0] if kind == "hip" else f"sm_{stated.major}{stated.minor}"
+    try:
+        known = table.find(stated.name)
+    except DeviceError:
+        like = [p for p in table.TABLE.values() if p.kind == kind]
+        nearest = min(like, key=lambda p: (p.arch != arch, abs(p.units - stated.multi_processor_count)))
+        share = stated.multi_processor_count / nearest.units
+        known = replace(nearest, bandwidth=nearest.bandwidth * share, flops=tuple((k, v * share) for k, v in nearest.flops))
+    return replace(known, name=stated.name, arch=arch, units=stated.multi_processor_count,
+                   cache=getattr(stated, "L2_cache_size", 0) or known.cache,
+                   shared_block=getattr(stated, "shared_memory_per_block_optin", 0) or known.shared_block)
