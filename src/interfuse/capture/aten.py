@@ -19,7 +19,6 @@ from interfuse.capture.torch_types import from_torch
 from interfuse.capture.values import Maker, unsupported
 from interfuse.ir.graph import Call
 from interfuse.ir.node import Node
-from interfuse.ir.ops import MOVES
 
 KINDS = (aten_pointwise, aten_activation, aten_movement, aten_reduce, aten_norm, aten_linear)
 """The modules whose rules fill the table."""
@@ -65,7 +64,8 @@ def lower(n: torch.fx.Node, call: Call, leaf: Callable[[torch.fx.Node], Any], sy
         return from_torch(a) if isinstance(a, torch.dtype) else a
 
     vals = flatten(n.meta["val"])
-    make = Maker([from_torch(v.dtype) for v in vals], [symbols.dims(v.shape) for v in vals], call.source, call.target)
+    make = Maker([from_torch(v.dtype) for v in vals], [symbols.dims(v.shape) for v in vals], call.source, call.target,
+                 call.view_of is not None)
     try:
         found = rule(make, *map(given, n.args), **{k: given(v) for k, v in n.kwargs.items()})
     except GraphError as error:
@@ -73,40 +73,4 @@ def lower(n: torch.fx.Node, call: Call, leaf: Callable[[torch.fx.Node], Any], sy
     outs = found if isinstance(found, tuple) else (found,)
     if [(o.dtype, o.shape) for o in outs] != list(zip(make.dtypes, make.shapes, strict=True)):
         raise unsupported("its lowering and PyTorch do not agree on type or shape")
-    if call.launches and call.view_of is None and any(_root(o) in map(_root, call.operands) for o in outs) and _escapes(n):
-        raise unsupported("a copy that the caller owns")
     return outs
-
-
-def _root(x: Node) -> Node:
-    while x.op in MOVES:
-        x = x.inputs[0]
-    return x
-
-
-def _is_view(n: torch.fx.Node) -> bool:
-    returns = n.target._schema.returns if isinstance(n.target, torch._ops.OpOverload) else ()
-    return bool(returns) and (returns[0].alias_info is not None or n.target is torch.ops.aten._unsafe_view.default)
-
-
-def _escapes(n: torch.fx.Node) -> bool:
-    """True where the copy `n`, or a view of it, is a result of the graph while its source lives on elsewhere."""
-    todo = [n]
-    while todo:
-        users = list(todo.pop().users)
-        if any(u.op == "output" for u in users):
-            return _is_shared(n.args[0])
-        todo.extend(u for u in users if _is_view(u))
-    return False
-
-
-def _is_shared(source: Any) -> bool:
-    """True where something beside one copy reads a value's memory: a graph input, or one with several users."""
-    while isinstance(source, torch.fx.Node) and source.op == "call_function" and len(source.users) == 1:
-        if not _is_view(source):
-            return False
-        source = source.args[0]
-    return True
-
-
-__all__ = ["KINDS", "UnsupportedError", "lower", "why_not"]

@@ -178,18 +178,14 @@ class _Importer:
             raise UnsupportedError("a result that is not a tensor")
 
     def _library(self, n: torch.fx.Node, call: Call, flat: list[Any]) -> tuple[Node | None, ...]:
-        """One `library` node, or one `item` of it for each result; None for numbers that are known without running."""
-        token, hint = len(self.calls), n.name
-        kinds = [self._kind(v) for v in flat]
-        tensors = [k for k in kinds if k is not None]
-        if not tensors:
-            return tuple(None for _ in flat)
-        dtype, shape = tensors[0]
-        whole = make("library", call.operands, dtype, shape, token=token, source=call.source, hint=hint, target=call.target)
-        if len(flat) == 1 and not isinstance(n.meta.get("val"), (tuple, list)):
-            return (whole,)
-        return tuple(None if k is None else make("item", (whole,), k[0], k[1], token=token, source=call.source,
-                                                 hint=f"{hint}_{i}", index=i) for i, k in enumerate(kinds))
+        """One `library` node for each result, told apart by `index` where there are several; None for known numbers."""
+        several = isinstance(n.meta.get("val"), (tuple, list))
+        outs: list[Node | None] = []
+        for k, kind in enumerate(map(self._kind, flat)):
+            index, hint = ({"index": k}, f"{n.name}_{k}") if several else ({}, n.name)
+            outs.append(None if kind is None else make("library", call.operands, kind[0], kind[1], token=len(self.calls),
+                                                       source=call.source, hint=hint, target=call.target, **index))
+        return tuple(outs)
 
     def _kind(self, value: Any) -> tuple[DType, tuple[Any, ...]] | None:
         if isinstance(value, torch.Tensor):

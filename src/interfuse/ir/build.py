@@ -99,7 +99,8 @@ def broadcast(x: Node, shape: tuple[Dim, ...]) -> Node:
     return expand(reshape(x, (1,) * (len(shape) - len(x.shape)) + x.shape), shape)
 
 
-def reduce(op: str, x: Node, axes: tuple[int, ...], keepdims: bool = False, hint: str = "", **attrs: Any) -> Node:
+def reduce(op: str, x: Node, axes: tuple[int, ...], keepdims: bool = False, hint: str = "", source: str = "",
+           **attrs: Any) -> Node:
     """A reduction over `axes` (non-negative, sorted); `variance` takes correction=, argmax and argmin one axis.
 
     keepdims puts the reduced sizes back as 1 by a reshape. Reductions over no elements give the operator's identity
@@ -113,7 +114,7 @@ def reduce(op: str, x: Node, axes: tuple[int, ...], keepdims: bool = False, hint
     check_operands(op, (x.dtype,))
     shape = tuple(d for k, d in enumerate(x.shape) if k not in axes)
     dtype = I64 if arg else BOOL if row.result == "bool" else x.dtype
-    out = make(op, (x,), dtype, shape, axes=tuple(sorted(axes)), hint=hint or op, **attrs)
+    out = make(op, (x,), dtype, shape, axes=tuple(sorted(axes)), hint=hint or op, source=source, **attrs)
     return reshape(out, tuple(1 if k in axes else d for k, d in enumerate(x.shape))) if keepdims else out
 
 
