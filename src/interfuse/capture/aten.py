@@ -17,8 +17,10 @@ from interfuse.capture.symbols import Symbols
 from interfuse.capture.template import flatten
 from interfuse.capture.torch_types import from_torch
 from interfuse.capture.values import Maker, unsupported
+from interfuse.ir import build
 from interfuse.ir.graph import Call
 from interfuse.ir.node import Node
+from interfuse.ir.ops import MOVES
 
 KINDS = (aten_pointwise, aten_activation, aten_movement, aten_reduce, aten_norm, aten_linear)
 """The modules whose rules fill the table."""
@@ -64,8 +66,7 @@ def lower(n: torch.fx.Node, call: Call, leaf: Callable[[torch.fx.Node], Any], sy
         return from_torch(a) if isinstance(a, torch.dtype) else a
 
     vals = flatten(n.meta["val"])
-    make = Maker([from_torch(v.dtype) for v in vals], [symbols.dims(v.shape) for v in vals], call.source, call.target,
-                 call.view_of is not None)
+    make = Maker([from_torch(v.dtype) for v in vals], [symbols.dims(v.shape) for v in vals], call.source, call.target)
     try:
         found = rule(make, *map(given, n.args), **{k: given(v) for k, v in n.kwargs.items()})
     except GraphError as error:
@@ -73,4 +74,18 @@ def lower(n: torch.fx.Node, call: Call, leaf: Callable[[torch.fx.Node], Any], sy
     outs = found if isinstance(found, tuple) else (found,)
     if [(o.dtype, o.shape) for o in outs] != list(zip(make.dtypes, make.shapes, strict=True)):
         raise unsupported("its lowering and PyTorch do not agree on type or shape")
-    return outs
+    return outs if call.view_of is not None else tuple(_own(o, call) for o in outs)
+
+
+def _own(out: Node, call: Call) -> Node:
+    """A result that only moves an operand's elements, as the copy that it is: a value with a buffer of its own."""
+    if _base(out) not in map(_base, call.operands):
+        return out
+    return build.apply("copy", out, source=call.source, hint=out.hint)
+
+
+def _base(x: Node) -> Node:
+    """The value behind a chain of movements."""
+    while x.op in MOVES:
+        x = x.inputs[0]
+    return x

@@ -341,6 +341,6 @@ def _to_copy(c: Maker, self: Node, *_: Any, **__: Any) -> Node:
 
 @lowers("clone", "lift_fresh_copy", "contiguous", "positive")
 def _copy(c: Maker, self: Node, **_: Any) -> Node:
-    return self if c.is_view else c("copy", self, hint=self.hint)
+    return self
 
 

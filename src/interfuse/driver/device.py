@@ -12,7 +12,7 @@ from interfuse.base.knobs import Knobs
 from interfuse.base.record import Record
 from interfuse.build import compilers
 from interfuse.build import cpp as build_cpp
-from interfuse.build.cache import open_cache
+from interfuse.build.cache import Cache, open_cache
 from interfuse.device import cpu
 from interfuse.device.profile import DeviceProfile
 from interfuse.emit import cpp as emit_cpp
@@ -26,6 +26,8 @@ from interfuse.run import gpu as run_gpu
 from interfuse.run.providers import probe
 
 Launchers = Mapping[str, Any]
+Built = tuple[Launchers, Mapping[str, str]]
+"""Launchers by kernel name, and why a kernel has none."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Device:
                 found[provider] = reasons[0]
         return found
 
-    def build(self, kernels: Sequence[Kernel], knobs: Knobs, record: Record) -> tuple[Launchers, Mapping[str, str]]:
+    def build(self, kernels: Sequence[Kernel], knobs: Knobs, record: Record) -> Built:
         """Launchers by kernel name, and the reason for each kernel that could not be had."""
         if self.target is None or not kernels:
             return {}, {}
@@ -74,7 +76,7 @@ def device_of(name: str, knobs: Knobs) -> Device:
         return Device(device, profile, None, why=str(error))
 
 
-def _build_cpu(kernels: Sequence[Kernel], device: Device, knobs: Knobs, record: Record) -> tuple[Launchers, Mapping[str, str]]:
+def _build_cpu(kernels: Sequence[Kernel], device: Device, knobs: Knobs, record: Record) -> Built:
     sources, failed = [], {}
     for kernel in kernels:
         streaming = frozenset(p.name for p in kernel.params if p.mode == "out" and _bytes(p) > device.profile.cache)
@@ -85,8 +87,10 @@ def _build_cpu(kernels: Sequence[Kernel], device: Device, knobs: Knobs, record: 
     by_name = {k.name: k for k in kernels}
     launchers = {}
     cache = open_cache(knobs)
-    for name, artifact in build_cpp.build(sources, knobs, cache).items():
-        if isinstance(artifact, BuildError):
+    if cache.warning:
+        record.add("warning", "cache", error=cache.warning)
+    for (name, _), artifact in zip(sources, _artifacts(sources, knobs, cache), strict=True):
+        if isinstance(artifact, InterfuseError):
             failed[name] = str(artifact)
             continue
         launchers[name] = run_cpu.load(artifact, by_name[name])
@@ -95,7 +99,21 @@ def _build_cpu(kernels: Sequence[Kernel], device: Device, knobs: Knobs, record: 
     return launchers, failed
 
 
-def _build_gpu(kernels: Sequence[Kernel], record: Record) -> tuple[Launchers, Mapping[str, str]]:
+def _artifacts(sources: list[tuple[str, str]], knobs: Knobs, cache: Cache) -> list[Any]:
+    """Built side by side; where one does not compile, one by one, with the error in its place."""
+    try:
+        return list(build_cpp.build(sources, knobs, cache))
+    except BuildError:
+        found: list[Any] = []
+        for source in sources:
+            try:
+                found += build_cpp.build([source], knobs, cache)
+            except BuildError as error:
+                found.append(error)
+        return found
+
+
+def _build_gpu(kernels: Sequence[Kernel], record: Record) -> Built:
     launchers, failed = {}, {}
     for kernel in kernels:
         try:
