@@ -1,7 +1,8 @@
 """The results store. In: keys and JSON values. Out: the same values in a later process.
 
-One SQLite file that any number of processes may use at once, readable and writable by its owner alone. It is a cache: a
-damaged file is set aside and begun again, and where no file can be used the values live in memory until the process ends.
+One SQLite file that any number of processes may use at once, readable and writable by its owner alone. It is a cache:
+a damaged file is set aside and begun again, and where no file can be used the values live in memory until the process
+ends.
 """
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ class Store:
     """A map from text keys to JSON values. Safe between threads, processes and across fork."""
 
     def __init__(self, path: Path | None, record: Record | None = None) -> None:
-        """Open or create the file at `path`; None keeps everything in memory. What goes wrong is written to `record`."""
+        """Open or create the file at `path`; None keeps everything in memory. What goes wrong goes into `record`."""
         self.path, self._record = path, record or Record()
         self._lock = threading.Lock()
         self._pid = os.getpid()
@@ -41,7 +42,8 @@ class Store:
 
     def put(self, key: str, value: Any) -> None:
         """Store a JSON value under `key`, replacing what was there."""
-        self._run("INSERT OR REPLACE INTO results VALUES (?, ?, ?)", (key, json.dumps(value, sort_keys=True), time.time()))
+        text = json.dumps(value, sort_keys=True)
+        self._run("INSERT OR REPLACE INTO results VALUES (?, ?, ?)", (key, text, time.time()))
 
     def close(self) -> None:
         """Close the file."""

@@ -23,8 +23,8 @@ from interfuse.run.library import Slots, allocator, call_step, mutated
 from interfuse.run.providers import PROVIDERS, available
 from interfuse.run.views import Step, Strides, chain_to, concrete, copied, layout_through, relaid, static, view_step
 
-Launcher = Callable[[Sequence[torch.Tensor], Mapping[str, int]], Any]
-"""Runs a built kernel on the tensors behind its parameters that are not scratch, given the size symbols' values."""
+Launcher = Callable[[Sequence[torch.Tensor], Sequence[int]], Any]
+"""Runs a built kernel on the tensors behind its parameters that are not scratch, and on its symbols' values in order."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class Assembler:
         scope.ops.append(Op(run, tuple(reads), (out,)))
 
     def put(self, scope: Scope, held: Held, target: int, strides: Strides | None) -> None:
-        """Add an operation that hands the value of `held` to slot `target`, laid out as `strides` where they are given."""
+        """Add an operation that hands the value of `held` to slot `target`, laid out as `strides` where given."""
         source = held.slot
 
         def run(slots: list[Any]) -> None:
@@ -216,7 +216,7 @@ def _strides(param: Param) -> Strides | None:
 def _kernel_step(kernel: Kernel, launcher: Launcher, reads: list[int], expected: list[Strides | None],
                  outs: list[int], makers: list[Callable[[Mapping[str, int]], torch.Tensor]]) -> Step:
     pairs = tuple(zip(reads, expected, strict=True))
-    results = [p for p in kernel.params if p.mode == "out"]
+    results, symbols = [p for p in kernel.params if p.mode == "out"], kernel.symbols
     if results and all(0 in p.shape for p in results):
         def allocate(slots: list[Any]) -> None:
             for i, make in zip(outs, makers, strict=True):
@@ -227,11 +227,12 @@ def _kernel_step(kernel: Kernel, launcher: Launcher, reads: list[int], expected:
         tensors = []
         for i, strides in pairs:
             tensor = slots[i]
-            # The kernel's addresses assume these strides; a tensor that lies otherwise is copied, never misread.
-            tensors.append(tensor if strides is None or tensor.stride() == strides else relaid(tensor, strides))
-        sizes = slots[0]
-        made = [make(sizes) for make in makers]
-        launcher((*tensors, *made), sizes)
+            if strides is not None and tensor.stride() != strides:
+                # The kernel's addresses assume these strides; what lies otherwise is copied, never misread.
+                tensor = relaid(tensor, strides)
+            tensors.append(tensor)
+        made = [make(slots[0]) for make in makers]
+        launcher((*tensors, *made), tuple([slots[0][name] for name in symbols]) if symbols else ())
         for i, tensor in zip(outs, made, strict=True):
             slots[i] = tensor
     return launch

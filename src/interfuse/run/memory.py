@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 MEMORY_EVENT = "[memory]"
@@ -47,7 +48,7 @@ def _host_peak(function: Callable[[], Any]) -> int:
     events = [e for e in seen.profiler.kineto_results.events() if e.name() == MEMORY_EVENT]
     live = peak = 0
     for event in sorted(events, key=lambda e: e.start_ns()):
-        if event.device_type() == torch.autograd.DeviceType.CPU:
+        if event.device_type() == DeviceType.CPU:
             live += event.nbytes()
             peak = max(peak, live)
     return peak

@@ -1,9 +1,9 @@
 """Fair timing of several ways to do one thing. In: functions by label. Out: seconds each, with an interval.
 
 The contenders take turns, so that what disturbs the machine disturbs all of them; a first lap warms caches, workspaces
-and just-in-time compilers and is not counted. On CUDA each contender is replayed as a CUDA graph where it can be captured,
-and the second-level cache is filled with other data by reading, not by writing: dirty lines would be charged to whoever
-comes next.
+and just-in-time compilers and is not counted. On CUDA each contender is replayed as a CUDA graph where it can be
+captured, and the second-level cache is filled with other data by reading, not by writing: dirty lines would be charged
+to whoever comes next.
 """
 from __future__ import annotations
 

@@ -1,0 +1,100 @@
+"""Whether a result is as accurate as eager's. In: tensors of a candidate, of eager and of a float64 run. Out: an Error.
+
+The contract: integers and booleans are equal; NaN and infinities stand where eager and float64 agree that they stand;
+the root mean square distance from float64 is at most 1.5 times eager's, and the largest distance in each 4096 elements
+at most four times eager's, plus half an ulp for 16-bit results and two for wider ones.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from interfuse.capture.torch_types import from_torch
+
+BLOCK = 4096
+RMS_FACTOR, BLOCK_FACTOR = 1.5, 4.0
+CLOSE_ULPS = 8.0
+"""Distance from eager that is allowed where no float64 run can be had, in ulps."""
+
+WORST = 1e9
+"""The share that stands for "not comparable": wrong integers, NaN in another place."""
+
+
+@dataclass(frozen=True)
+class Error:
+    """`rms` relative to the exact value, and the worst error as a `share` of what is allowed: above 1 is too much."""
+
+    rms: float
+    share: float
+
+    @property
+    def ok(self) -> bool:
+        """True where the result keeps the contract."""
+        return self.share <= 1.0
+
+
+def judge(got: Sequence[torch.Tensor], eager: Sequence[torch.Tensor], exact: Sequence[torch.Tensor] | None) -> Error:
+    """The worst Error over the tensors; `exact` None judges by closeness to eager."""
+    if len(got) != len(eager):
+        return Error(WORST, WORST)
+    worst = Error(0.0, 0.0)
+    for k, (g, e) in enumerate(zip(got, eager, strict=True)):
+        one = _one(g, e, None if exact is None else exact[k])
+        worst = Error(max(worst.rms, one.rms), max(worst.share, one.share))
+    return worst
+
+
+def _one(got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor | None) -> Error:
+    if got.dtype != eager.dtype or got.shape != eager.shape:
+        return Error(WORST, WORST)
+    if not (eager.is_floating_point() or eager.is_complex()) or eager.dtype.itemsize == 1:
+        return Error(0.0, 0.0) if torch.equal(_bits(got), _bits(eager)) else Error(WORST, WORST)
+    if not eager.numel():
+        return Error(0.0, 0.0)
+    ulp, sixteen = _ulp(eager.dtype), eager.dtype.itemsize == 2
+    known = exact is not None
+    got, eager = _wide(got), _wide(eager)
+    true = _wide(exact) if exact is not None else eager
+    agreed = _kind(eager) == _kind(true)
+    if bool(((_kind(got) != _kind(true)) & agreed).any()):
+        return Error(WORST, WORST)
+    use = agreed & (_kind(true) == 0)
+    error, allowed, size = ((got - true)[use].abs(), (eager - true)[use].abs(), true[use].abs())
+    if not error.numel():
+        return Error(0.0, 0.0)
+    slack = (0.5 if sixteen else 2.0) * ulp if known else CLOSE_ULPS * ulp
+    tiny = torch.finfo(torch.float32).tiny * ulp
+    whole = _rms(error) / (RMS_FACTOR * _rms(allowed) + slack * _rms(size) + tiny)
+    local = (_top(error) / (BLOCK_FACTOR * (_top(allowed) + slack * _top(size)) + tiny)).max().item()
+    return Error(_rms(error) / max(_rms(size), tiny), max(whole, local))
+
+
+def _ulp(dtype: torch.dtype) -> float:
+    real = {torch.complex64: torch.float32, torch.complex128: torch.float64}.get(dtype, dtype)
+    return from_torch(real).ulp
+
+
+def _bits(t: torch.Tensor) -> torch.Tensor:
+    return t.contiguous().view(torch.uint8) if t.is_floating_point() else t
+
+
+def _wide(t: torch.Tensor) -> torch.Tensor:
+    return t.to(torch.complex128 if t.is_complex() else torch.float64)
+
+
+def _kind(t: torch.Tensor) -> torch.Tensor:
+    """0 finite, 1 NaN, 2 +inf, 3 -inf; complex numbers by their magnitude."""
+    t = t.abs() if t.is_complex() else t
+    return torch.isnan(t) * 1 + torch.isposinf(t) * 2 + torch.isneginf(t) * 3
+
+
+def _rms(t: torch.Tensor) -> float:
+    return float(t.square().mean().sqrt())
+
+
+def _top(t: torch.Tensor) -> torch.Tensor:
+    """The largest of each block of elements."""
+    flat = t.flatten()
+    return torch.nn.functional.pad(flat, (0, -flat.numel() % BLOCK)).view(-1, BLOCK).amax(1)

@@ -1,0 +1,181 @@
+"""The race: candidates of a region measured. In: a plan with its kernels built. Out: the same plan, decided.
+
+Each candidate runs alone on made-up inputs. Those less accurate than the contract allows are out; among the rest the
+fastest wins, ties go to fewer launches, and the library keeps what is not beaten. Results go into the store under a key
+of the region's text and the device, so an equal region, here or in a later process, is not measured again.
+"""
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from interfuse.base.knobs import Knobs
+from interfuse.base.record import Record
+from interfuse.base.store import Store
+from interfuse.ir.graph import Graph
+from interfuse.plan.plan import Plan, Region
+from interfuse.run.assemble import Launcher
+from interfuse.run.program import subject
+from interfuse.run.real import real_tensors
+from interfuse.tune import trial
+from interfuse.tune.bench import Timing, compare
+from interfuse.tune.judge import WORST, Error, judge
+
+ROUNDS = 15
+REGION_SECONDS = 1.0
+"""Longest time for the timed rounds of one region."""
+
+SPENT = "budget spent"
+DYNAMIC = "sizes change from call to call: not measured"
+
+
+@dataclass
+class Result:
+    """What a race found, by candidate label: times, errors, why a candidate is out; `judged` by float64 or eager."""
+
+    times: dict[str, Timing] = field(default_factory=dict)
+    errors: dict[str, Error] = field(default_factory=dict)
+    out: dict[str, str] = field(default_factory=dict)
+    judged: str = "float64"
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as JSON values."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(value: Any) -> Result | None:
+        """The result that `to_json` wrote; None where the value is something else."""
+        try:
+            return Result({k: Timing(**v) for k, v in value["times"].items()},
+                          {k: Error(**v) for k, v in value["errors"].items()}, dict(value["out"]), str(value["judged"]))
+        except (KeyError, TypeError, AttributeError):
+            return None
+
+
+def race_plan(plan: Plan, launchers: Mapping[str, Launcher], device: torch.device, device_key: str, knobs: Knobs,
+              record: Record) -> Plan:
+    """The plan with its choices measured, within knobs.race_seconds; what is not reached keeps its prediction."""
+    store = Store(knobs.cache_dir / "results.sqlite" if knobs.cache else None, record)
+    deadline = time.perf_counter() + knobs.race_seconds
+    regions, seen = [], dict[str, Result]()
+    try:
+        for position, region in enumerate(plan.regions):
+            name, key = subject(plan, position), ""
+            if len(region.candidates) > 1 and trial.is_static(region):
+                key = trial.region_key(region, plan.graph, device_key)
+            left = deadline - time.perf_counter()
+            regions.append(_decided(region, plan.graph, launchers, device, store, left, record, key, name, seen))
+    finally:
+        store.close()
+    return replace(plan, regions=tuple(regions))
+
+
+def race(region: Region, graph: Graph, launchers: Mapping[str, Launcher], device: torch.device, store: Store,
+         budget_seconds: float, record: Record, key: str, name: str = "") -> Region:
+    """The region with its choice measured (or found in the store under `key`); recorded as the race of `name`."""
+    return _decided(region, graph, launchers, device, store, budget_seconds, record, key, name or region.name, {})
+
+
+def _decided(region: Region, graph: Graph, launchers: Mapping[str, Launcher], device: torch.device, store: Store,
+             seconds: float, record: Record, key: str, name: str, seen: dict[str, Result]) -> Region:
+    if len(region.candidates) < 2:
+        return region
+    if not key:
+        record.add("race", name, times={}, errors={}, chosen=region.choice.label, reason=DYNAMIC)
+        return region
+    result, stored = seen.get(key), False
+    if result is None:
+        result = Result.from_json(store.get(key))
+        stored = result is not None
+    if result is None and seconds <= 0:
+        record.add("race", name, times={}, errors={}, chosen=region.choice.label, reason=SPENT)
+        return region
+    if result is None:
+        result = measured(region, graph, launchers, device, min(seconds, REGION_SECONDS))
+        store.put(key, result.to_json())
+    seen[key] = result
+    chosen, reason = decide(region, result)
+    record.add("race", name, times={k: {"median_us": t.median * 1e6, "low_us": t.low * 1e6, "high_us": t.high * 1e6}
+                                    for k, t in result.times.items()},
+               errors={k: {"rms": e.rms, "share": e.share} for k, e in result.errors.items()},
+               chosen=region.candidates[chosen].label, reason=reason, judged=result.judged, stored=stored)
+    return replace(region, chosen=chosen, reason=reason)
+
+
+def measured(region: Region, graph: Graph, launchers: Mapping[str, Launcher], device: torch.device,
+             seconds: float = REGION_SECONDS) -> Result:
+    """Run every candidate on made-up inputs: errors first, then times of those inside the contract."""
+    own, result = trial.alone(region, graph), Result()
+    library = region.candidates.index(region.library)
+    with real_tensors():
+        inputs = trial.made_up(own, device)
+        try:
+            eager = trial.program(region, own, library, {})(*inputs)
+        except Exception as error:  # made-up inputs may be outside what a call accepts; any reason is as good
+            result.out[region.library.label] = f"the captured calls fail on made-up inputs: {_first_line(error)}"
+            return result
+        exact = _exact(region, own, library, inputs)
+        result.judged = "float64" if exact is not None else "eager, for it cannot run in float64"
+        runs = {}
+        for k, candidate in enumerate(region.candidates):
+            try:
+                run = trial.program(region, own, k, launchers)
+                found = judge(run(*inputs), eager, exact)
+            except Exception as error:
+                result.out[candidate.label] = f"fails: {_first_line(error)}"
+                continue
+            result.errors[candidate.label] = found
+            if found.ok or k == library:
+                runs[candidate.label] = partial(run, *inputs)
+            else:
+                result.out[candidate.label] = "gives other values" if found.share >= WORST else (
+                    f"its error is {found.share:.2f} times what is allowed")
+        del eager, exact
+        result.times = compare(runs, device, ROUNDS, seconds) if len(runs) > 1 else {}
+    return result
+
+
+def _exact(region: Region, own: Graph, library: int, inputs: list[torch.Tensor]) -> list[Any] | None:
+    """The library path in float64, or None where it cannot run so."""
+    try:
+        exact = trial.program(region, trial.widened(own), library, {})(*map(trial.wide_tensor, inputs))
+    except Exception:  # no float64 form of an operator, mixed types, memory: all mean that there is none
+        return None
+    return exact if all(not t.is_floating_point() or t.dtype == torch.float64 for t in exact) else None
+
+
+def decide(region: Region, result: Result) -> tuple[int, str]:
+    """The position of the winner and the reason.
+
+    Fastest by median; candidates whose intervals touch the fastest's are tied with it, and ties go to fewer launches,
+    then to the earlier candidate. The library wins unless the winner's median is below its own.
+    """
+    library = region.candidates.index(region.library)
+    base = result.times.get(region.library.label)
+    left_out = "; ".join(f"{label} {why}" for label, why in result.out.items())
+    if base is None:
+        return library, left_out or "only the library can run it"
+    timed = [(k, t) for k, c in enumerate(region.candidates) if (t := result.times.get(c.label)) is not None]
+    best = min((t for _, t in timed), key=lambda t: t.median)
+    tied = [k for k, t in timed if t.overlaps(best)]
+    chosen = min(tied, key=lambda k: (region.candidates[k].launches, k))
+    mine = result.times[region.candidates[chosen].label]
+    if chosen != library and mine.median >= base.median:
+        chosen = library
+    if chosen == library:
+        others = [t for k, t in timed if k != library]
+        fastest = min((t.median for t in others), default=None)
+        reason = "" if fastest is None else f"library {base.median * 1e6:.1f} us, best other {fastest * 1e6:.1f} us"
+    else:
+        reason = f"measured {mine.median * 1e6:.1f} us, library {base.median * 1e6:.1f} us"
+    return chosen, "; ".join(filter(None, (reason, left_out)))
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text.splitlines()[0]}" if text else type(error).__name__

@@ -1,0 +1,114 @@
+"""A region on its own, ready to be tried. In: a region of a plan. Out: a program a candidate, and inputs to run it on.
+
+Inputs are made up from a seeded generator, in the captured types, shapes and layouts: normal numbers for tensors,
+numbers around one for vectors (weights, scales, variances), 0 or 1 for integers.
+"""
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from interfuse.base.keys import digest
+from interfuse.base.record import Record
+from interfuse.capture.torch_types import to_torch
+from interfuse.ir.graph import Graph, Input, Literal, Output
+from interfuse.ir.layout import Layout, contiguous
+from interfuse.ir.node import Node, topological
+from interfuse.plan.plan import KernelStep, LibraryStep, Plan, Region
+from interfuse.run.assemble import Launcher
+from interfuse.run.program import Program
+from interfuse.run.views import chain_to, layout_through, relaid, static
+
+SEED = 20
+
+_WIDE = {"torch.float16": "torch.float64", "torch.bfloat16": "torch.float64", "torch.float32": "torch.float64",
+         "torch.complex64": "torch.complex128"}
+
+
+def is_static(region: Region) -> bool:
+    """True where every size of the region is known, so that it can be tried without the model's inputs."""
+    return all(static(n.shape) is not None for n in (*region.inputs, *region.outputs))
+
+
+def alone(region: Region, graph: Graph) -> Graph:
+    """The graph that gives the region's outputs from its inputs. Calls keep their positions."""
+    known = graph.layouts()
+
+    def layout(node: Node) -> Layout:
+        found = chain_to(node, known)
+        seen = None if found is None else layout_through(known[found[0]], found[1])
+        return contiguous(node.shape) if seen is None else Layout(seen.strides)
+
+    return dataclasses.replace(
+        graph, inputs=tuple(Input(n, layout(n)) for n in region.inputs), symbols=(),
+        outputs=tuple(Output(n, layout(n)) for n in region.outputs))
+
+
+def program(region: Region, graph: Graph, chosen: int, launchers: Mapping[str, Launcher]) -> Program:
+    """The program of one candidate of the region, without a backup: what fails raises. `graph` is `alone`'s."""
+    one = dataclasses.replace(region, chosen=chosen)
+    return Program(Plan(graph, (one,)), launchers, Record(), guarded=False)
+
+
+def made_up(graph: Graph, device: torch.device) -> list[torch.Tensor]:
+    """A tensor for each input of `graph`."""
+    generator = torch.Generator().manual_seed(SEED)
+    return [_tensor(i, generator, device) for i in graph.inputs]
+
+
+def _tensor(given: Input, generator: torch.Generator, device: torch.device) -> torch.Tensor:
+    shape, strides = static(given.node.shape) or (), static(given.layout.strides)
+    dtype = to_torch(given.node.dtype)
+    if dtype.is_floating_point or dtype.is_complex:
+        many = len(shape) > 1
+        values = torch.randn(shape, generator=generator) if many else 0.5 + torch.rand(shape, generator=generator)
+    else:
+        values = torch.randint(0, 2, shape, generator=generator)
+    placed = values.to(dtype).to(device)
+    return placed if strides is None else relaid(placed, strides)
+
+
+def widened(graph: Graph) -> Graph:
+    """The graph with every floating type named in its calls, and every constant, made float64."""
+    calls = tuple(dataclasses.replace(c, args=_wide(c.args), kwargs=_wide(c.kwargs)) for c in graph.calls)
+    return dataclasses.replace(graph, calls=calls, opaque=tuple(map(wide_tensor, graph.opaque)))
+
+
+def wide_tensor(value: Any) -> Any:
+    """A floating tensor in float64; anything else as it is."""
+    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
+def _wide(template: Any) -> Any:
+    if isinstance(template, Literal) and template.kind == "dtype":
+        return Literal("dtype", _WIDE.get(template.text, template.text))
+    return tuple(map(_wide, template)) if isinstance(template, tuple) else template
+
+
+def region_key(region: Region, graph: Graph, device_key: str) -> str:
+    """A key that equal regions on equal devices share, in any model: shapes, types, layouts, calls, candidates."""
+    own = alone(region, graph)
+    calls = [graph.calls[k] for k in sorted({s.call for s in region.library.steps if isinstance(s, LibraryStep)})]
+    roots = [*region.inputs, *(n for c in calls for n in (*c.operands, *c.outs) if n is not None), *region.outputs]
+    # A narrow buffer also stands for the f32 value that was rounded into it: what made that value is not the region's.
+    wide = {n.inputs[0]: n for n in region.inputs if n.op == "cast" and n.dtype.is_narrow}
+    leaves = {*region.inputs, *wide}
+    number = {n: k for k, n in enumerate(topological(roots, leaves))}
+    lines = [f"{k} {n.dtype} {n.shape}" if n in leaves else
+             f"{k} {n.op} {n.dtype} {n.shape} {[p for p in n.attrs if p[0] != 'name']} {[number[i] for i in n.inputs]}"
+             for n, k in number.items()]
+    lines += [f"{number[w]} behind {number[n]}" for w, n in wide.items() if w in number]
+    lines += [f"in {number[i.node]} {i.layout.strides}" for i in own.inputs]
+    lines += [f"out {number[o.node]} {o.layout and o.layout.strides}" for o in own.outputs if o.node is not None]
+    lines += [f"{c.target} {c.args} {c.kwargs} {[number[n] for n in c.operands]}" for c in calls]
+    lines += [f"{c.label} {[_step_text(s) for s in c.steps]}" for c in region.candidates]
+    return digest(device_key, *lines)
+
+
+def _step_text(step: Any) -> str:
+    if isinstance(step, KernelStep):
+        return repr(dataclasses.replace(step.kernel, name="", doc=()))
+    return "captured call" if isinstance(step, LibraryStep) else f"{step.provider} {step.attrs}"
