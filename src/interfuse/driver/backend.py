@@ -41,17 +41,38 @@ class Backend:
         knobs = self.options.knobs()
         if knobs.disable:
             return gm.forward
+        names = [_readable(n.name) for n in gm.graph.nodes if n.op == "placeholder"]
+
         def step(kind: str) -> Callable[..., Any]:
-            return functools.partial(self._graph, knobs, kind)
+            return functools.partial(self._graph, knobs, kind, names)
+
         compiler = aot_autograd(
             fw_compiler=step("forward"), bw_compiler=step("backward"), inference_compiler=step("inference"),
             partition_fn=min_cut_rematerialization_partition, decompositions=table())
         return compiler(gm, list(inputs))
 
-    def _graph(self, knobs: Knobs, kind: str, gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    def _graph(self, knobs: Knobs, kind: str, names: Sequence[str], gm: torch.fx.GraphModule,
+               inputs: Sequence[Any]) -> Callable[..., Any]:
+        _name_inputs(gm, names)
         made = compile_graph(gm, inputs, knobs, kind, self._watch)
         self.compiled.append(made)
         return _boxed(made.run)
+
+
+def _readable(name: str) -> str:
+    """Dynamo's name of an input as people know it: l_self_modules_fc_parameters_weight_ is weight."""
+    name = name.lower().strip("_")
+    for mark in ("_parameters_", "_buffers_"):
+        name = name.rpartition(mark)[2]
+    return name.removeprefix("l_").removeprefix("self_")
+
+
+def _name_inputs(gm: torch.fx.GraphModule, names: Sequence[str]) -> None:
+    """Give the inputs Dynamo's names, for kernels that people read; left alone where AOTAutograd added or dropped some."""
+    places = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    if len(places) == len(names):
+        for place, name in zip(places, names, strict=True):
+            place._rename(name)
 
 
 def _boxed(run: Callable[..., Any]) -> Callable[[list[Any]], Any]:

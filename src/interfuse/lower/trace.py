@@ -148,7 +148,8 @@ class Tracer:
         buffer = self.trace.reads.get(node)
         axes = self._axes(at)
         if buffer is None:
-            wish = node.hint if not _GENERATED.match(node.hint) else "x" if self._col.name in axes and len(axes) == 2 else "v"
+            known = not _GENERATED.match(node.hint)
+            wish = re.sub(r"_\d+$", "", node.hint) if known else "x" if len(axes) == 2 else "v"
             buffer = self.trace.reads[node] = self._names.take(wish)
             return self._add(Load(Value(buffer, node.dtype, axes), buffer, at), 0)
         return self._add(Load(self._new(buffer, node, axes), buffer, at), 0)

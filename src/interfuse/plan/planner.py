@@ -15,7 +15,7 @@ from interfuse.device.profile import DeviceProfile
 from interfuse.ir.graph import Graph
 from interfuse.ir.node import Node
 from interfuse.lower.families import Target
-from interfuse.lower.kernel import Kernel
+from interfuse.lower.kernel import Kernel, Let, Loop, Stmt
 from interfuse.plan.candidates import (
     Context,
     activation_of,
@@ -162,13 +162,19 @@ def _chain(first: Candidate, second: Candidate) -> Candidate:
 def _kernel(calls: frozenset[int], name: str, context: Context, kernels: dict[Kernel, str]) -> KernelStep:
     """The region's kernel under a name of its own; equal kernels share one."""
     step = fused(calls, context)
-    plain = replace(step.kernel, name="", doc=())
+    plain = replace(step.kernel, name="", doc=(), body=_without_notes(step.kernel.body))
     found = kernels.get(plain)
     if found is None:
         wish = "".join(ch if ch.isalnum() else "_" for ch in name)
         taken = sum(1 for n in kernels.values() if n == wish or n.startswith(wish + "_v"))
         found = kernels[plain] = wish if not taken else f"{wish}_v{taken + 1}"
     return replace(step, kernel=replace(step.kernel, name=found, doc=_doc(step, calls, context)))
+
+
+def _without_notes(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """The statements without the model's source lines, which differ between layers whose kernels are equal."""
+    return tuple(replace(s, note="") if isinstance(s, Let) else replace(s, body=_without_notes(s.body))
+                 if isinstance(s, Loop) else s for s in body)
 
 
 def _doc(step: KernelStep, calls: frozenset[int], context: Context) -> tuple[str, ...]:
