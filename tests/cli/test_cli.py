@@ -80,7 +80,7 @@ def test_explain_writes_json(models: str, told: list[dict[str, Any]], tmp_path: 
 
 def test_explain_shows_one_region(models: str, told: list[dict[str, Any]]) -> None:
     result = run("explain", f"{models}:good", "--region", "add + layer_norm")
-    assert result.stdout.strip().startswith("0:add + layer_norm, 2:add + layer_norm: fused")
+    assert result.stdout.strip().startswith("0:add + layer_norm, 2:add + layer_norm: fused: row")
     assert "matmul[b]" not in result.stdout
 
 

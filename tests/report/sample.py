@@ -29,7 +29,7 @@ def compiled() -> Record:
     record = Record()
     record.add("model", "sample", device="cpu", device_name="a CPU, 2 cores", dtype="f32", torch="2.13.0",
                batch="8 x 128", plan="a41f", cached=True)
-    norm = [candidate("library", "library", 2, 7.5, 610.0), candidate("row, resident", "row", 1, 4.5, 210.0)]
+    norm = [candidate("library", "library", 2, 7.5, 610.0), candidate("fused: row, resident", "row", 1, 4.5, 210.0)]
     for index in (0, 2):
         add_region(record, index, "add + layer_norm", ["aten.add.Tensor", "aten.layer_norm.default"], (2, 7.5), norm, 1,
                    "predicted 2.9x")
@@ -38,10 +38,10 @@ def compiled() -> Record:
                "predicted")
     add_region(record, 6, "matmul[b]", ["aten.bmm.default"], (1, 6.0),
                [candidate("library", "library", 1, 6.0, 2000.0)], 0, "no other way to run it")
-    record.add("race", "0:add + layer_norm", chosen="row, resident", reason="2.77x faster",
+    record.add("race", "0:add + layer_norm", chosen="fused: row, resident", reason="2.77x faster",
                times={"library": {"median_us": 610.0, "low_us": 600.0, "high_us": 630.0},
-                      "row, resident": {"median_us": 220.0, "low_us": 218.0, "high_us": 225.0}},
-               errors={"library": {"rms": 2.0e-7, "share": 0.6}, "row, resident": {"rms": 1.5e-7, "share": 0.45}})
+                      "fused: row, resident": {"median_us": 220.0, "low_us": 218.0, "high_us": 225.0}},
+               errors={"library": {"rms": 2.0e-7, "share": 0.6}, "fused: row, resident": {"rms": 1.5e-7, "share": 0.45}})
     record.add("race", "4:linear + gelu", chosen="library", reason="the library is 9 % faster",
                times={"library": {"median_us": 4110.0, "low_us": 4100.0, "high_us": 4120.0},
                       "onednn gelu": {"median_us": 4480.0, "low_us": 4400.0, "high_us": 4500.0}}, errors={})

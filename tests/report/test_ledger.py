@@ -41,15 +41,15 @@ MEASURED = """
 """
 
 REGION = """
-  0:add + layer_norm, 2:add + layer_norm: fused, row, resident
+  0:add + layer_norm, 2:add + layer_norm: fused: row, resident
     because: 2.77x faster
     calls: aten.add.Tensor, aten.layer_norm.default
     from: block.py:41, block.py:42
 
-    candidate               launches  traffic MiB  predicted us       measured us  error, rms  of allowed
-    eager                          2         7.50
-    library                        2         7.50    610 +-30 %  610 (600 to 630)     2.0e-07        60 %
-    row, resident (chosen)         1         4.50    210 +-30 %  220 (218 to 225)     1.5e-07        45 %
+    candidate                      launches  traffic MiB  predicted us       measured us  error, rms  of allowed
+    eager                                 2         7.50
+    library                               2         7.50    610 +-30 %  610 (600 to 630)     2.0e-07        60 %
+    fused: row, resident (chosen)         1         4.50    210 +-30 %  220 (218 to 225)     1.5e-07        45 %
     not merged with linear: a matrix product runs through the library
 """
 
@@ -118,7 +118,7 @@ def test_a_fallback_runs_the_library_and_says_why() -> None:
 def test_an_unequal_region_does_not_borrow_a_race() -> None:
     record = compiled()
     add_region(record, 20, "add + layer_norm", ["aten.layer_norm.default"], (1, 1.0),
-               [candidate("library", "library", 1, 1.0, 50.0), candidate("row, resident", "row", 1, 1.0, 40.0)], 1,
+               [candidate("library", "library", 1, 1.0, 50.0), candidate("fused: row, resident", "row", 1, 1.0, 40.0)], 1,
                "predicted")
     other = ledger([record]).regions[-1]
     assert other.choice.median_us is None
@@ -168,6 +168,6 @@ def test_the_json_form_is_the_documented_one(whole: Ledger) -> None:
 
 
 @pytest.mark.parametrize(("value", "text"), [(0, "0"), (12, "12"), (4321, "4,321"), (611.6, "612"), (18.0, "18.0"),
-                                             (4.114, "4.11"), (0.0123, "0.0123"), (0.0, "0")])
+                                             (4.114, "4.11"), (0.0123, "0.012"), (0.0, "0"), (2e-5, "<0.001")])
 def test_figures_read_well(value: float, text: str) -> None:
     assert figure(value) == text

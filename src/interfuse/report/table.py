@@ -58,7 +58,8 @@ def region_parts(regions: Sequence[Region]) -> Iterator[RenderableType]:
         alike.setdefault(replace(region, subject="", calls=(), sources=()), []).append(region)
     for group in alike.values():
         region = group[0]
-        yield Text(f"\n  {', '.join(r.subject for r in group)}: {region.decision}, {region.choice.label}", style="bold")
+        subjects = ", ".join(r.subject for r in group)
+        yield Text(f"\n  {subjects}: {_decided(region.decision, region.choice.label)}", style="bold")
         yield _indented(f"because: {region.reason or 'no reason recorded'}")
         yield _indented(f"calls: {', '.join(region.targets)}")
         if sources := sorted({s for r in group for s in r.sources if s}):
@@ -70,11 +71,12 @@ def region_parts(regions: Sequence[Region]) -> Iterator[RenderableType]:
 # --- Figures as people read them.
 
 def figure(value: float) -> str:
-    """A count (int) in full; a quantity (float) to about three digits without an exponent: 612, 18.0, 4.11, 0.012."""
-    size = abs(value)
-    if isinstance(value, int) or size >= 100:
+    """A count (int) in full; a quantity (float, not negative) to two or three digits: 612, 18.0, 4.11, 0.012."""
+    if isinstance(value, int) or value >= 100:
         return f"{value:,.0f}"
-    return f"{value:.1f}" if size >= 10 else f"{value:.2f}" if size >= 0.1 else f"{value:.4f}".rstrip("0").rstrip(".")
+    if value >= 0.1:
+        return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    return f"{value:.2g}" if value >= 0.001 or value == 0 else "<0.001"
 
 
 def percent(change: Change) -> str:
@@ -176,8 +178,14 @@ def _rows_table(rows: tuple[Row, ...], roomy: bool) -> Table:
 
 def _decision(row: Row) -> str:
     """What was decided, which candidate runs, and why: "fused: row, resident; 2.77x faster"."""
-    decision = f"fused: {row.label}" if row.decision == "fused" else row.decision
-    return "; ".join(filter(None, (decision, row.reason)))
+    return "; ".join(filter(None, (_decided(row.decision, row.label), row.reason)))
+
+
+def _decided(decision: str, label: str) -> str:
+    """The decision; where something else than the library runs, with its label, which may begin with "fused" itself."""
+    if decision != "fused":
+        return decision
+    return label if label.startswith("fused") else f"fused: {label}"
 
 
 def _decision_lines(rows: tuple[Row, ...]) -> Iterator[str]:
