@@ -41,7 +41,8 @@ def compiled() -> Record:
     record.add("race", "0:add + layer_norm", chosen="fused: row, resident", reason="2.77x faster",
                times={"library": {"median_us": 610.0, "low_us": 600.0, "high_us": 630.0},
                       "fused: row, resident": {"median_us": 220.0, "low_us": 218.0, "high_us": 225.0}},
-               errors={"library": {"rms": 2.0e-7, "share": 0.6}, "fused: row, resident": {"rms": 1.5e-7, "share": 0.45}})
+               errors={"library": {"rms": 2.0e-7, "share": 0.6},
+                       "fused: row, resident": {"rms": 1.5e-7, "share": 0.45}})
     record.add("race", "4:linear + gelu", chosen="library", reason="the library is 9 % faster",
                times={"library": {"median_us": 4110.0, "low_us": 4100.0, "high_us": 4120.0},
                       "onednn gelu": {"median_us": 4480.0, "low_us": 4400.0, "high_us": 4500.0}}, errors={})

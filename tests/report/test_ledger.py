@@ -118,7 +118,8 @@ def test_a_fallback_runs_the_library_and_says_why() -> None:
 def test_an_unequal_region_does_not_borrow_a_race() -> None:
     record = compiled()
     add_region(record, 20, "add + layer_norm", ["aten.layer_norm.default"], (1, 1.0),
-               [candidate("library", "library", 1, 1.0, 50.0), candidate("fused: row, resident", "row", 1, 1.0, 40.0)], 1,
+               [candidate("library", "library", 1, 1.0, 50.0), candidate("fused: row, resident", "row", 1, 1.0, 40.0)],
+               1,
                "predicted")
     other = ledger([record]).regions[-1]
     assert other.choice.median_us is None
