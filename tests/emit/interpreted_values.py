@@ -4,6 +4,7 @@ Not collected by itself: tests/emit/test_triton_interpreted.py runs it in a proc
 """
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,8 @@ from tests import strategies
 from tests.emit import triton_cases as cases
 from tests.kernels import BUILDERS, reference
 
+# The interpreter computes masked lanes with NumPy, which warns where a GPU is silent.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 def _data(kind: str, shape: tuple[int, ...], dtype: DType, seed: int) -> np.ndarray:
     return strategies._floats(kind, dtype, shape, np.random.default_rng(seed)).astype(dtype.numpy)
@@ -34,8 +37,9 @@ def test_sample_kernels(name: str, cols: int, kind: str) -> None:
             fine = np.isfinite(wanted) & np.isfinite(held)
             size = np.abs(wanted[fine]).max(initial=0.0) + max((np.nanmax(np.abs(i[np.isfinite(i)]), initial=0.0) for i in inputs))
             steps = 0.51 if dtype is F16 else 4  # half types are rounded once, from f32
-            error = np.abs(got.astype(np.float64) - wanted)[fine]
-            assert (error <= steps * dtype.ulp * np.abs(wanted[fine]) + 8 * cols**0.5 * F32.ulp * size).all()
+            error = np.abs(got.astype(np.float64)[fine] - wanted[fine])
+            floor = float(ml_dtypes.finfo(dtype.numpy).smallest_subnormal)
+            assert (error <= floor + steps * dtype.ulp * np.abs(wanted[fine]) + 8 * cols**0.5 * F32.ulp * size).all()
 
 
 @pytest.mark.parametrize("dtype", (F32, F64, I64, I32, I8, U8, BOOL), ids=str)
@@ -92,6 +96,6 @@ def test_random_regions(region: tuple, kind: str) -> None:
             continue
         assert cases.misplaced(g, plain) == 0
         fine = np.isfinite(plain.astype(np.float64)) & np.isfinite(exact)
-        eager = np.abs(plain.astype(np.float64) - exact)[fine].max(initial=0.0)
-        error = np.abs(g.astype(np.float64) - exact)[fine].max(initial=0.0)
+        eager = np.abs(plain.astype(np.float64)[fine] - exact[fine]).max(initial=0.0)
+        error = np.abs(g.astype(np.float64)[fine] - exact[fine]).max(initial=0.0)
         assert error <= 4 * eager + 4 * node.dtype.ulp * np.abs(exact[fine]).max(initial=0.0) + 1e-30

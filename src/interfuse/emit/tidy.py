@@ -17,7 +17,7 @@ from interfuse.lower.kernel import Kernel, Let, Load, Loop, Reduce, Stmt, Store,
 def tidy(kernel: Kernel) -> Kernel:
     """`kernel` with casts folded into loads and stores and with what nobody uses left out."""
     types = {p.name: p.dtype for p in kernel.params}
-    for step in (_drop_rounds, _fold_loads, lambda body: _fold_stores(body, types), _drop_unused):
+    for step in (_drop_rounds, lambda body: _fold_loads(body, types), lambda body: _fold_stores(body, types), _drop_unused):
         kernel = replace(kernel, body=step(kernel.body))
     return kernel
 
@@ -65,11 +65,11 @@ def _drop_rounds(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     return _rewrite(body, change)
 
 
-def _fold_loads(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+def _fold_loads(body: tuple[Stmt, ...], types: dict[str, DType]) -> tuple[Stmt, ...]:
     """A load that one cast alone reads gives the cast's type; the shorter of the two names stays."""
     users, wider, to = _users(body), dict[Value, Value](), dict[Value, Value]()
     for s in walk(body):
-        if isinstance(s, Load) and len(users[s.out]) == 1:
+        if isinstance(s, Load) and len(users[s.out]) == 1 and s.out.dtype is types[s.param]:
             (user,) = users[s.out]
             if isinstance(user, Let) and user.op == "cast" and user.out.dtype is not BOOL:
                 name = min(s.out.name, user.out.name, key=len)

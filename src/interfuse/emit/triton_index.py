@@ -28,7 +28,10 @@ def index_text(e: Expr, spell: Callable[[str], str], number: Callable[[int], str
                  for k, a in enumerate(e.args)]
         body = " * ".join(parts)
     elif e.op == "add":
-        body = " + ".join(index_text(a, spell, number, 1) for a in e.args)
+        body = index_text(e.args[0], spell, number, 1)
+        for a in e.args[1:]:
+            negative = a.op == "const" and a.value < 0
+            body += f" - {-a.value}" if negative else f" + {index_text(a, spell, number, 1)}"
     else:
         body = _division(e, spell, number)
     return f"({body})" if level < parent else body

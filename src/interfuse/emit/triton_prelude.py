@@ -34,7 +34,7 @@ _BY_KIND: dict[tuple[str, str], str] = {
     ("pow", "int"): "none: integer powers run through the library",
     **{(op, "int"): f"tl.{op}({{0}}, {{1}})" for op in ("maximum", "minimum")},
     **{(op, "bool"): "{0} | {1}" for op in ("maximum", "add")}, **{(op, "bool"): "{0} & {1}" for op in ("minimum", "mul")},
-    ("abs", "bool"): "{0}", ("sign", "bool"): "{0}",
+    ("abs", "bool"): "{0}", ("not", "uint"): "{0} ^ 255", ("shr", "uint"): "shift_right_uint({0}, {1})",
     ("lt", "bool"): "~{0} & {1}", ("gt", "bool"): "{0} & ~{1}", ("le", "bool"): "~{0} | {1}", ("ge", "bool"): "{0} | ~{1}",
 }
 
@@ -45,13 +45,10 @@ WEAK = frozenset(("where", "maximum", "minimum", "div"))
 """Operators that take a Python number as a 32-bit one."""
 
 
-def _kind(dtype: DType) -> str:
-    return "f64" if dtype is F64 else "int" if dtype.kind in ("int", "uint") else dtype.kind
-
-
 def operator_text(op: str, dtype: DType) -> str:
     """The text of `op` on operands of `dtype`, with {0}, {1}, ...; UnsupportedError where there is none."""
-    spelled = _BY_KIND.get((op, _kind(dtype)), TABLE[op].triton)
+    kinds = ("f64",) if dtype is F64 else ("uint", "int") if dtype.kind == "uint" else (dtype.kind,)
+    spelled = next((_BY_KIND[op, k] for k in kinds if (op, k) in _BY_KIND), TABLE[op].triton)
     if spelled.startswith("none:"):
         raise UnsupportedError(f"{op} on {dtype}: {spelled[6:]}")
     return spelled
@@ -133,6 +130,10 @@ def shift_left(x, by):
 def shift_right(x, by):
     last = x.dtype.primitive_bitwidth - 1
     return x >> tl.where((by >= 0) & (by <= last), by, last).to(x.dtype)
+''',
+    "shift_right_uint": '''
+def shift_right_uint(x, by):
+    return tl.where(by < x.dtype.primitive_bitwidth, x >> by, x - x)
 ''',
     "nan_max": '''
 def nan_max(a, b):

@@ -1,0 +1,172 @@
+"""Off-line compilation for GPUs that are absent. In: generated modules. Out: resources within limits, and bad kernels named as such."""
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from interfuse.base.errors import BuildError, CompilerMissingError
+from interfuse.build import triton as build
+from interfuse.build.resources import Resources, check, occupancy, programs_at_once
+from interfuse.device.profile import DeviceProfile
+from interfuse.device.table import find
+from interfuse.emit.triton import TritonSource, emit
+from interfuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8
+from interfuse.ir.index import sym
+from interfuse.lower.kernel import Axis, Kernel, Let, Load, Param, Role, Store, Value
+from tests.emit import triton_cases as cases
+from tests.kernels import BUILDERS
+
+pytest.importorskip("triton")
+
+DEVICES = ("A100", "H100", "B200", "MI300X")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("triton")
+
+
+def compiled(sources: Sequence[TritonSource], profile: DeviceProfile, cache: Path) -> list[Resources]:
+    results = build.compile_offline(sources, profile.target, 2, cache)
+    assert len(results) == len(sources)
+    for r in results:
+        assert isinstance(r, Resources), str(r)
+    return [r for r in results if isinstance(r, Resources)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_sample_kernels_keep_to_the_limits(device: str, cache: Path) -> None:
+    profile = find(device)
+    kernels = [make(8192, cols, dtype, "tile") for make in BUILDERS.values() for cols, dtype in ((4096, F16), (1000, F32), (4000, BF16))]
+    for r in compiled([emit(k) for k in kernels], profile, cache):
+        assert check(r, profile) is None
+        assert 0 < r.registers <= 255 and r.spills == 0 and r.shared <= profile.shared_block
+        assert occupancy(r, profile) >= 0.25, r
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_families_by_lowering_keep_to_the_limits(device: str, cache: Path) -> None:
+    profile, sources = find(device), []
+    for dtype, rows, cols in ((F32, 4096, 1024), (F64, 1000, 100), (I64, 64, 8191), (BOOL, 300, 40)):
+        sources.append(emit(cases.lowered(*cases.reduction_region(dtype, rows, cols))[0]))
+    sources += [emit(cases.transposed(4096, 1000, F32, 32, 32)), emit(cases.carried(64, 100000, F32, block=2048))]
+    for r in compiled(sources, profile, cache):
+        assert check(r, profile) is None, r
+
+
+@pytest.mark.parametrize("device", ("H100", "MI300X"))
+def test_every_operator_compiles(device: str, cache: Path) -> None:
+    sources = []
+    for dtype in (F32, F64, I64, I32, I8, U8, BOOL):
+        ops = cases.operators(dtype)
+        # A few operators a kernel: a failure names them, and no kernel gets so long that it spills.
+        sources += [emit(cases.lowered(*cases.operator_region(dtype, ops[k:k + 12], 4096), f"{dtype}_{k}")[0]) for k in range(0, len(ops), 12)]
+    compiled(sources, find(device), cache)
+
+
+@pytest.mark.parametrize("device", ("H100", "MI300X"))
+def test_every_conversion_compiles(device: str, cache: Path) -> None:
+    narrow = [t for t in cases.TORCH if t.bytes == 1 and t.is_float]
+    sources = [emit(cases.lowered(*cases.conversion_region(s, cases.conversions(s, narrow), 4096), f"from_{s}")[0]) for s in cases.TORCH]
+    compiled(sources, find(device), cache)
+
+
+def test_sizes_as_arguments_and_wide_indices(cache: Path) -> None:
+    row, col = Axis("row", sym("m", 1, 1 << 30), Role.GRID), Axis("col", sym("n", 1, 1 << 20), Role.GRID, 1024)
+    x = Value("x", F32, ("row", "col"))
+    y = Value("y", F32, ("row", "col"))
+    at = row.symbol * col.extent + col.symbol
+    kernel = Kernel("double", (Param("x", F32, (1,), (1,)), Param("y", F32, (1,), (1,), "out")), (row, col),
+                    (Load(x, "x", at), Let(y, "add", (x, x)), Store("y", at, y)), symbols=("m", "n"))
+    source = emit(kernel)
+    assert ".to(tl.int64)" in source.text and dict(source.arguments)["n"] == "i32"
+    compiled([source], find("H100"), cache)
+
+
+# --- bad kernels
+
+def huge_tile() -> TritonSource:
+    """A row of 2^15 columns in two warps: 512 values a thread."""
+    return emit(replace(BUILDERS["softmax"](64, 1 << 15, F32, "tile"), warps=2))
+
+
+def test_spills_are_reported_and_refused(cache: Path) -> None:
+    profile = find("H100")
+    (r,) = compiled([huge_tile()], profile, cache)
+    assert r.spills > 0 and "spills" in str(check(r, profile))
+
+
+def test_a_kernel_that_does_not_compile_or_crashes_costs_only_itself(cache: Path) -> None:
+    good = emit(BUILDERS["relu_half"](4, 64, F32, "tile"))
+    syntax = replace(good, text=good.text.replace("def relu_half(", "def relu_half(("))
+    types = replace(good, text=good.text.replace("* 0.5", "* not_there"))
+    crash = replace(good, text="import os\nos.abort()\n")
+    results = build.compile_offline([good, crash, syntax, types, crash, good], "cuda:90", 1, cache)
+    assert [type(r) for r in results] == [Resources, BuildError, BuildError, BuildError, BuildError, Resources]
+    assert "crashed" in str(results[1]) and "SyntaxError" in str(results[2]) and "not_there" in str(results[3])
+
+
+def test_a_compilation_that_takes_too_long_is_given_up(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = emit(BUILDERS["relu_half"](4, 64, F32, "tile"))
+    slow = replace(good, text="import time\ntime.sleep(600)\n")
+    worker = build._Worker(cache)
+    monkeypatch.setattr(build, "SECONDS", 0.2)
+    assert worker.run(build._job(slow, "cuda:90", False)) is None
+    worker.close()
+
+
+def test_without_triton_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    broken = tmp_path / "worker.py"
+    broken.write_text("import triton_that_is_not_installed\n")
+    monkeypatch.setattr(build, "WORKER", broken)
+    with pytest.raises(CompilerMissingError, match="install triton"):
+        build.compile_offline([emit(BUILDERS["relu_half"](4, 64, F32, "tile"))], "cuda:90")
+
+
+def test_the_worker_is_a_module_too_and_free_of_torch(cache: Path) -> None:
+    source = emit(BUILDERS["relu_half"](4, 64, F32, "tile"))
+    job = build._job(source, "cuda:90", True)
+    code = ("import sys, runpy\nsys.argv[1:] = [sys.argv[1]]\n"
+            "try: runpy.run_module('interfuse.build.triton_worker', run_name='__main__')\n"
+            "finally: assert 'torch' not in sys.modules")
+    path = os.pathsep.join(p for p in (str(Path(build.__file__).parents[2]), os.environ.get("PYTHONPATH", "")) if p)
+    done = subprocess.run([sys.executable, "-c", code, str(cache)], input=json.dumps(job) + "\n", capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": path})
+    assert done.returncode == 0, done.stderr
+    hello, answer = map(json.loads, done.stdout.splitlines())
+    assert hello["triton"] and answer["ok"] and ".target sm_90a" in answer["assembly"]
+
+
+def test_products_and_sums_are_not_contracted(cache: Path) -> None:
+    axis = Axis("i", 1024, Role.GRID, 1024)
+    a, b, c, d, e = (Value(n, F32, ("i",)) for n in "abcde")
+    kernel = Kernel("multiply_add", (*(Param(n, F32, (1024,), (1,)) for n in "abc"), Param("out", F32, (1024,), (1,), "out")), (axis,),
+                    (*(Load(v, v.name, axis.symbol) for v in (a, b, c)), Let(d, "mul", (a, b)), Let(e, "add", (d, c)),
+                     Store("out", axis.symbol, e)))
+    (r,) = build.compile_offline([emit(kernel)], "cuda:90", 1, cache, assembly=True)
+    assert isinstance(r, Resources) and "mul.rn.f32" in r.assembly and "fma.rn.f32" not in r.assembly
+
+
+# --- limits
+
+@pytest.mark.parametrize(("figures", "reason"), (
+    ((256, 0, 0, 4), "registers"), ((32, 8, 0, 4), "spills 8 bytes"), ((32, 0, 300_000, 4), "shared memory"), ((255, 0, 0, 16), "warps"),
+    ((64, 0, 1024, 4), None)))
+def test_limits(figures: tuple[int, int, int, int], reason: str | None) -> None:
+    found = check(Resources("k", "cuda:90", *figures), find("H100"))
+    assert found is None if reason is None else reason in str(found)
+
+
+def test_how_many_programs_a_unit_holds() -> None:
+    profile = find("H100")
+    assert programs_at_once(Resources("k", "cuda:90", 32, 0, 0, 4), profile) == 16
+    assert programs_at_once(Resources("k", "cuda:90", 33, 0, 0, 4), profile) == 65536 // (40 * 128)
+    assert programs_at_once(Resources("k", "cuda:90", 32, 0, 100 * 1024, 4), profile) == 2
+    assert math.isclose(occupancy(Resources("k", "cuda:90", 64, 0, 0, 8), profile), 0.5)

@@ -1,0 +1,71 @@
+"""Device profiles. In: the table, and made-up /proc and /sys files. Out: sound figures, names found, fallbacks."""
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from interfuse.base.errors import DeviceError
+from interfuse.device import cpu
+from interfuse.device.table import TABLE, find
+
+
+@pytest.mark.parametrize("name", sorted(TABLE))
+def test_figures_are_sound(name: str) -> None:
+    p = TABLE[name]
+    assert find(p.name) is p and not p.measured
+    assert 1e10 < p.bandwidth < 1e13 and 0 < p.launch < 1e-4 and p.units > 0 and p.cache >= 1 << 20
+    assert p.flops_of("f32") > p.flops_of("f64") and p.flops_of("no such type") == p.flops_of("f32")
+    if p.kind != "cpu":
+        assert 0 < p.shared_block <= p.shared_unit and p.registers >= 65536 and p.threads % p.lanes == 0
+        assert p.target == {"cuda": f"cuda:{p.arch[3:]}", "hip": f"hip:{p.arch}"}[p.kind]
+    text = str(p)
+    assert p.name in text and p.arch in text and "not measured" in text
+
+
+def test_profiles_are_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        find("H100").units = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("given", "known"), (
+    ("NVIDIA H100 80GB HBM3", "H100"), ("NVIDIA A100-SXM4-80GB", "A100"), ("NVIDIA GeForce RTX 4090", "RTX 4090"), ("NVIDIA L40S", "L40S"),
+    ("AMD Instinct MI300X", "MI300X"), ("h200", "H200")))
+def test_names_as_drivers_give_them(given: str, known: str) -> None:
+    assert find(given).name == known
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(DeviceError, match=r"no device 'Voodoo 2'.*A100.*RTX 4090"):
+        find("Voodoo 2")
+
+
+def made_up(tmp_path: Path, flags: str) -> tuple[Path, Path]:
+    info, caches = tmp_path / "cpuinfo", tmp_path / "cache"
+    info.write_text(f"processor\t: 0\nmodel name\t: Example 9000\nflags\t\t: fpu {flags}\n\nprocessor\t: 1\n")
+    for k, (level, kind, size) in enumerate(((1, "Data", "48K"), (1, "Instruction", "32K"), (2, "Unified", "2048K"), (3, "Unified", "96M"))):
+        folder = caches / f"index{k}"
+        folder.mkdir(parents=True)
+        for name, text in (("level", level), ("type", kind), ("size", size)):
+            (folder / name).write_text(f"{text}\n")
+    return info, caches
+
+
+@pytest.mark.parametrize(("flags", "arch", "lanes"), (
+    ("avx2 fma avx512f avx512bw avx512dq avx512vl", "avx512", 16), ("avx2 fma avx512f", "avx2", 8), ("sse2", "portable", 4)))
+def test_a_described_cpu(tmp_path: Path, flags: str, arch: str, lanes: int) -> None:
+    p = cpu.profile(*made_up(tmp_path, flags))
+    assert (p.name, p.kind, p.arch, p.lanes, p.cache, p.unit_cache) == ("Example 9000", "cpu", arch, lanes, 96 << 20, 2 << 20)
+
+
+def test_a_cpu_that_says_nothing_keeps_the_tables_figures(tmp_path: Path) -> None:
+    p = cpu.profile(tmp_path / "none", tmp_path / "none")
+    assert p.arch == "portable" and p.cache == TABLE["CPU portable"].cache and p.units >= 1
+
+
+def test_this_cpu_without_torch() -> None:
+    code = "import sys\nfrom interfuse.device import cpu\np = cpu.profile()\nassert 'torch' not in sys.modules and p.units >= 1, p"
+    done = subprocess.run([sys.executable, "-c", code], cwd=Path(cpu.__file__).parents[2], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

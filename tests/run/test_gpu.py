@@ -1,0 +1,113 @@
+"""The Triton launcher where there is no GPU to launch on. In: generated modules. Out: typed errors, and nothing run for no elements."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from interfuse.base.errors import BuildError, CompilerMissingError, DeviceError, LaunchError
+from interfuse.device.table import find
+from interfuse.emit.triton import TritonSource, emit, options
+from interfuse.ir.dtypes import F32
+from interfuse.ir.index import sym
+from interfuse.lower.kernel import Axis, Kernel, Load, Param, Role, Store, Value
+from interfuse.run import gpu
+from tests.kernels import BUILDERS
+
+KERNEL = BUILDERS["relu_half"](4, 64, F32, "tile")
+
+
+class Recording:
+    """Stands for a @triton.jit function: notes what it is launched with."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[tuple[int, ...], tuple[object, ...], Mapping[str, object]]] = []
+
+    def __getitem__(self, grid: tuple[int, ...]):  # type: ignore[no-untyped-def]
+        return lambda *args, **constants: self.calls.append((grid, args, constants))
+
+
+def copy_of(count_symbol: str) -> Kernel:
+    n = sym(count_symbol, 0, 1 << 20)
+    axis, x = Axis("i", n, Role.GRID, 256), Value("x", F32, ("i",))
+    return Kernel("copy", (Param("x", F32, (n,), (1,)), Param("y", F32, (n,), (1,), "out")), (axis,),
+                  (Load(x, "x", axis.symbol), Store("y", axis.symbol, x)), symbols=(count_symbol,))
+
+
+def test_a_launch_passes_tensors_sizes_constants_and_options() -> None:
+    kernel, function = copy_of("n"), Recording()
+    launcher = gpu.Launcher(emit(kernel), kernel, function, "cuda")
+    x, y = torch.zeros(300), torch.zeros(300)
+    launcher((x, y), {"n": 300, "other": 5})
+    ((grid, arguments, constants),) = function.calls
+    assert grid == (2,) and arguments[0] is x and arguments[1] is y and arguments[2] == 300
+    assert constants == {"BLOCK": 256, "num_warps": 4, **options("cuda")}
+    assert options("hip") == {"enable_fp_fusion": False} and launcher.resources is None
+
+
+def test_nothing_is_launched_for_no_elements() -> None:
+    kernel, function = copy_of("n"), Recording()
+    gpu.Launcher(emit(kernel), kernel, function, "cuda")((torch.zeros(0), torch.zeros(0)), {"n": 0})
+    assert not function.calls
+
+
+def test_what_triton_throws_becomes_a_launch_error() -> None:
+    class Refusing(Recording):
+        def __getitem__(self, grid: tuple[int, ...]):  # type: ignore[no-untyped-def]
+            raise RuntimeError("out of resource: shared memory\nand more")
+    with pytest.raises(LaunchError, match=r"RuntimeError: out of resource: shared memory\); the region runs the library"):
+        gpu.Launcher(emit(KERNEL), KERNEL, Refusing(), "cuda")((torch.zeros(256), torch.zeros(256)))
+
+
+def test_figures_of_the_first_launch_are_kept() -> None:
+    compiled = SimpleNamespace(n_regs=40, n_spills=2, metadata=SimpleNamespace(shared=128, target=SimpleNamespace(backend="cuda", arch=90)))
+
+    class Compiling(Recording):
+        def __getitem__(self, grid: tuple[int, ...]):  # type: ignore[no-untyped-def]
+            return lambda *args, **constants: compiled
+    launcher = gpu.Launcher(emit(KERNEL), KERNEL, Compiling(), "cuda")
+    launcher((torch.zeros(256), torch.zeros(256)))
+    assert launcher.resources is not None
+    assert (launcher.resources.registers, launcher.resources.spills, launcher.resources.target) == (40, 8, "cuda:90")
+
+
+def changed(old: str, new: str) -> TritonSource:
+    source = emit(KERNEL)
+    assert old in source.text
+    return replace(source, text=source.text.replace(old, new))
+
+
+def test_modules_that_cannot_be_loaded() -> None:
+    with pytest.raises(CompilerMissingError, match="need Triton"):
+        gpu.load(changed("import triton\n", "import triton_that_is_absent\n"), KERNEL)
+    with pytest.raises(BuildError, match="does not parse"):
+        gpu.load(changed("def relu_half(", "def relu_half(("), KERNEL)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_without_a_gpu_loading_works_and_launching_says_so() -> None:
+    pytest.importorskip("triton")
+    with pytest.raises(LaunchError):
+        gpu.load(emit(KERNEL), KERNEL)((torch.zeros(256), torch.zeros(256)))
+    with pytest.raises(DeviceError, match="no GPU 0"):
+        gpu.profile_of(0)
+
+
+def device(monkeypatch: pytest.MonkeyPatch, **stated: object) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(**stated))
+
+
+def test_a_known_gpu_takes_the_tables_figures_and_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    device(monkeypatch, name="NVIDIA H200", major=9, minor=0, multi_processor_count=132, L2_cache_size=60 << 20, shared_memory_per_block_optin=232448)
+    p = gpu.profile_of(0)
+    assert (p.name, p.arch, p.units, p.cache) == ("NVIDIA H200", "sm_90", 132, 60 << 20) and p.bandwidth == find("H200").bandwidth
+
+
+def test_an_unknown_gpu_is_taken_for_a_share_of_the_nearest_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    device(monkeypatch, name="NVIDIA Example", major=8, minor=0, multi_processor_count=54)
+    p, like = gpu.profile_of(0), find("A100")
+    assert (p.arch, p.units) == ("sm_80", 54) and p.bandwidth == like.bandwidth / 2 and p.flops_of("f32") == like.flops_of("f32") / 2
