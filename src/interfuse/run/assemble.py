@@ -24,7 +24,7 @@ from interfuse.run.providers import PROVIDERS, available
 from interfuse.run.views import Step, Strides, chain_to, concrete, copied, layout_through, relaid, static, view_step
 
 Launcher = Callable[[Sequence[torch.Tensor], Sequence[int]], Any]
-"""Runs a built kernel on the tensors behind its parameters that are not scratch, and on its symbols' values in order."""
+"""Runs a built kernel on the tensors behind its parameters (scratch left out) and its symbols' values, in order."""
 
 
 @dataclass(frozen=True)

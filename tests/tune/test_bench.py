@@ -1,0 +1,54 @@
+"""Timing. In: samples, contenders that note their turns. Out: medians with intervals, fair turns."""
+from __future__ import annotations
+
+import pytest
+import torch
+
+from interfuse.tune import bench
+from interfuse.tune.bench import Timing, compare, summary
+
+
+def test_the_interval_stands_around_the_median() -> None:
+    t = summary([float(k) for k in range(100)])
+    assert t == Timing(49.5, 40.0, 60.0, 100)
+    assert summary([3.0]) == Timing(3.0, 3.0, 3.0, 1)
+    assert summary([3.0, 1.0, 2.0]) == Timing(2.0, 1.0, 3.0, 3)
+
+
+def test_overlap() -> None:
+    a = Timing(2.0, 1.0, 3.0, 9)
+    assert a.overlaps(Timing(4.0, 3.0, 5.0, 9))
+    assert Timing(4.0, 3.0, 5.0, 9).overlaps(a)
+    assert not a.overlaps(Timing(4.0, 3.5, 5.0, 9))
+
+
+def test_contenders_take_turns_and_the_first_one_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[str] = []
+
+    def timer(label: str) -> float:
+        turns.append(label)
+        return float(len(turns))
+    monkeypatch.setattr(bench, "_host_timer", lambda contenders: timer)
+    found = compare(dict.fromkeys("abc", lambda: None), rounds=4)
+    assert "".join(turns) == "abcbcacababc"
+    assert found["a"] == Timing(7.0, 1.0, 10.0, 4)
+
+
+def test_very_short_work_is_repeated_within_a_sample() -> None:
+    count: list[int] = []
+    compare({"a": lambda: count.append(1)}, rounds=1)
+    assert len(count) > 10
+
+
+def test_a_spent_budget_ends_the_rounds_after_three() -> None:
+    found = compare({"a": lambda: None, "b": lambda: None}, rounds=50, seconds=0.0)
+    assert {t.runs for t in found.values()} == {3}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_on_cuda_work_is_replayed_and_what_cannot_be_captured_runs_plainly() -> None:
+    x = torch.ones(1 << 20, device="cuda")
+    found = compare({"add": lambda: x + 1, "item": lambda: float(x.sum())}, "cuda", rounds=5)
+    assert all(0 < t.median < 1 for t in found.values())
+    assert float((x + 1).sum()) == 2 << 20

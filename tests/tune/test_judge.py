@@ -1,0 +1,74 @@
+"""The accuracy contract. In: results with known faults. Out: a share above one for each fault, below one without."""
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from interfuse.tune.judge import WORST, judge
+
+
+def case(dtype: torch.dtype = torch.float32, n: int = 10000) -> tuple[torch.Tensor, torch.Tensor]:
+    """(eager, exact): eager is off by up to one ulp."""
+    generator = torch.Generator().manual_seed(1)
+    exact = torch.randn(n, generator=generator, dtype=torch.float64)
+    return exact.to(dtype), exact
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.complex64])
+def test_eager_itself_passes(dtype: torch.dtype) -> None:
+    eager, exact = case(dtype)
+    found = judge([eager], [eager], [exact])
+    assert found.ok
+    assert found.rms < torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize(("factor", "ok"), [(1.0, True), (8.0, False)])
+def test_the_whole_may_be_off_by_half_more_than_eager(factor: float, ok: bool) -> None:
+    _, exact = case()
+    noise = torch.randn(exact.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64) * 1e-5
+    eager = (exact + noise).float()
+    assert judge([(exact + noise * factor).float()], [eager], [exact]).ok == ok
+
+
+def test_one_bad_block_is_enough() -> None:
+    eager, exact = case(n=100000)
+    got = eager.clone()
+    got[50000] += 1e-5
+    found = judge([got], [eager], [exact])
+    assert found.share > 1
+    assert found.rms < 1e-6
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_nan_and_infinity_stand_where_they_should(value: float) -> None:
+    eager, exact = case(n=10)
+    bad = eager.clone()
+    bad[3] = value
+    assert judge([bad], [eager], [exact]).share == WORST
+    assert judge([eager], [bad], [bad.double()]).share == WORST
+    assert judge([bad], [bad], [bad.double()]).ok
+    # Where eager and float64 disagree (an overflow of the narrow type), anything goes.
+    assert judge([eager], [bad], [exact]).ok
+
+
+def test_integers_and_booleans_are_exact() -> None:
+    a = torch.arange(5)
+    assert judge([a], [a], [a]).ok
+    assert not judge([a + (a == 3)], [a], [a]).ok
+    assert not judge([a > 2], [a > 1], None).ok
+
+
+def test_types_shapes_and_counts_must_agree() -> None:
+    a = torch.ones(4)
+    assert not judge([a.double()], [a], [a.double()]).ok
+    assert not judge([a.view(2, 2)], [a], [a.double()]).ok
+    assert not judge([], [a], [a.double()]).ok
+    assert judge([a[:0]], [a[:0]], [a[:0].double()]).ok
+
+
+def test_without_float64_closeness_to_eager_decides() -> None:
+    eager, _ = case()
+    assert judge([eager * (1 + 2.0**-23)], [eager], None).ok
+    assert not judge([eager * (1 + 2.0**-18)], [eager], None).ok
