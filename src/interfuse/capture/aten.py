@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from interfuse.base.errors import GraphError, UnsupportedError
-from interfuse.capture import aten_activation, aten_linear, aten_movement, aten_norm, aten_pointwise, aten_reduce
+from interfuse.capture import aten_activation, aten_linear, aten_loss, aten_movement, aten_norm, aten_pointwise, aten_reduce
 from interfuse.capture.rules import RULES
 from interfuse.capture.symbols import Symbols
 from interfuse.capture.template import flatten
@@ -22,7 +22,7 @@ from interfuse.ir.graph import Call
 from interfuse.ir.node import Node
 from interfuse.ir.ops import MOVES
 
-KINDS = (aten_pointwise, aten_activation, aten_movement, aten_reduce, aten_norm, aten_linear)
+KINDS = (aten_pointwise, aten_activation, aten_loss, aten_movement, aten_reduce, aten_norm, aten_linear)
 """The modules whose rules fill the table."""
 
 _WHY: tuple[tuple[tuple[str, ...], str], ...] = (
@@ -70,7 +70,7 @@ def lower(n: torch.fx.Node, call: Call, leaf: Callable[[torch.fx.Node], Any], sy
     try:
         found = rule(make, *map(given, n.args), **{k: given(v) for k, v in n.kwargs.items()})
     except GraphError as error:
-        raise unsupported(f"its sizes do not fit the table's rules: {error}") from None
+        raise unsupported(f"outside the operator table's rules: {error}".removesuffix(".")) from None
     outs = found if isinstance(found, tuple) else (found,)
     if [(o.dtype, o.shape) for o in outs] != list(zip(make.dtypes, make.shapes, strict=True)):
         raise unsupported("its lowering and PyTorch do not agree on type or shape")
@@ -78,8 +78,9 @@ def lower(n: torch.fx.Node, call: Call, leaf: Callable[[torch.fx.Node], Any], sy
 
 
 def _own(out: Node, call: Call) -> Node:
-    """A result that only moves an operand's elements, as the copy that it is: a value with a buffer of its own."""
-    if _base(out) not in map(_base, call.operands):
+    """A result that only moves elements, as the copy that it is: a value with a buffer of its own. Constants need none."""
+    base = _base(out)
+    if base.op in ("const", "iota") or (base is out and out not in map(_base, call.operands)):
         return out
     return build.apply("copy", out, source=call.source, hint=out.hint)
 

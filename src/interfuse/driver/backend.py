@@ -31,6 +31,13 @@ class Backend:
         self.compiled: list[Compiled] = []
         self._watch = watch
 
+    def __getstate__(self) -> Options:
+        """Copies and pickles of a compiled model carry the options and compile for themselves."""
+        return self.options
+
+    def __setstate__(self, options: Options) -> None:
+        self.__init__(options)  # type: ignore[misc]
+
     @property
     def records(self) -> list[Record]:
         """The records of every graph compiled so far."""

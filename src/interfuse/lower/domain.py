@@ -109,11 +109,12 @@ def push(output: Node, core_index: tuple[Expr, ...], chain: list[Node]) -> tuple
 
 
 def core_of(output: Node, inputs: frozenset[Node]) -> tuple[Node, list[Node]]:
-    """The value behind reshapes and permutes at the end of `output`, and those movements from the inside out."""
+    """The value behind reshapes, permutes and copies at the end of `output`, and those movements from the inside out."""
     chain: list[Node] = []
     node = output
-    while node not in inputs and node.op in ("reshape", "permute"):
-        chain.append(node)
+    while node not in inputs and node.op in ("reshape", "permute", "copy"):
+        if node.op != "copy":
+            chain.append(node)
         node = node.inputs[0]
     return node, chain[::-1]
 

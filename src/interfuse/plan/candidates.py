@@ -140,7 +140,8 @@ def provider_candidates(linear: Node, output: Node, activation: str, context: Co
     """A provider's matrix product, with `activation` ("none" for none) in its epilogue, for each usable provider."""
     found: list[Candidate] = []
     flow = context.flow
-    if not all(base_of(n) in flow.producer or base_of(n) in flow.inputs for n in linear.inputs):
+    bases = [base_of(n, flow.producer) for n in linear.inputs]
+    if not all(n in flow.producer or n in flow.inputs for n in bases):
         return found
     for provider in PROVIDERS.get(context.profile.kind, ()):
         if provider in context.unavailable:

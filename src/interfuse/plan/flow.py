@@ -6,7 +6,7 @@ for e in f32: where e is wanted and the anchor is in a buffer, reading the buffe
 """
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from interfuse.base.errors import GraphError
@@ -41,9 +41,9 @@ OUTPUT = -1
 """The reader that stands for the graph's outputs."""
 
 
-def base_of(node: Node) -> Node:
-    """The value behind a chain of movements."""
-    while node.op in MOVES:
+def base_of(node: Node, held: Container[Node] = ()) -> Node:
+    """The value behind a chain of movements, or the first in it that is `held`."""
+    while node not in held and node.op in MOVES:
         node = node.inputs[0]
     return node
 
@@ -55,6 +55,7 @@ def analyse(graph: Graph) -> Flow:
     for k, call in enumerate(graph.calls):
         if call.view_of is None:
             for out in call.outs:
+                # Capture makes a result that only moves something a `copy`, but for constants.
                 if out is not None and out not in inputs and out.op not in MOVES and out.op not in ("const", "iota"):
                     producer.setdefault(out, k)
     made_by = _made_by(graph)
@@ -181,8 +182,8 @@ def library_calls(calls: frozenset[int], flow: Flow) -> tuple[tuple[int, ...], f
     stack = [o for k in sorted(calls) for o in flow.graph.calls[k].operands]
     while stack:
         node = stack.pop()
-        base = base_of(node)
-        held = node if node in flow.producer else base if base in flow.producer or base in flow.inputs else None
+        base = base_of(node, flow.producer)
+        held = base if base in flow.producer or base in flow.inputs else None
         if held is None:
             k = flow.made_by.get(node)
             if k is None:
