@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import shutil
-import stat
 import tempfile
 import weakref
 from collections.abc import Iterator, Mapping
@@ -153,9 +152,7 @@ class _Folder:
 
 
 def _refuse_foreign(path: Path) -> None:
-    status = os.lstat(path)
-    if stat.S_ISLNK(status.st_mode) and path.name != "kernels" and path.is_dir():
-        status = os.stat(path)  # the user may keep the cache elsewhere by a link; the target is what counts
+    status = path.stat()  # through links: what counts is who can change the bytes
     if status.st_uid != os.geteuid():
         raise CacheError(f"{path} belongs to another user; give a folder of your own by INTERFUSE_CACHE.")
     if status.st_mode & 0o022:

@@ -22,7 +22,7 @@ _NEEDS = {"avx512": frozenset(("avx512f", "avx512bw", "avx512dq", "avx512vl")), 
           "portable": frozenset[str]()}
 _MARCH = {"avx512": "-march=x86-64-v4", "avx2": "-march=x86-64-v3", "portable": "-march=x86-64"}
 _COMMON = ("-std=c++17", "-O3", "-shared", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math",
-           "-ffp-contract=off", "-fwrapv", "-fvisibility=hidden", "-Wno-psabi")
+           "-ffp-contract=off", "-fwrapv", "-Wno-psabi")
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,6 @@ class Compiler:
 
     path: str
     version: str
-
-    @property
-    def is_gcc(self) -> bool:
-        """True for GCC, False for Clang."""
-        return "clang" not in self.version.lower()
 
 
 @lru_cache(maxsize=8)
@@ -50,8 +45,8 @@ def find(knobs: Knobs) -> Compiler:
     """The compiler that knob `cxx` names. CompilerMissingError says how to get one."""
     path = shutil.which(knobs.cxx)
     if path is None:
-        raise CompilerMissingError(f"There is no C++ compiler {knobs.cxx!r}: install g++ 12 or newer (Debian, Ubuntu: apt-get "
-                                   f"install g++), or name another one by INTERFUSE_CXX.")
+        raise CompilerMissingError(f"There is no C++ compiler {knobs.cxx!r}: install g++ 12 or newer (Debian, Ubuntu: "
+                                   f"apt-get install g++), or name another one by INTERFUSE_CXX.")
     return Compiler(path, _version(path, Path(path).stat().st_mtime_ns))
 
 
@@ -84,7 +79,7 @@ def vector_level(knobs: Knobs) -> str:
     return knobs.vector
 
 
-def flags(knobs: Knobs, compiler: Compiler) -> tuple[str, ...]:
+def flags(knobs: Knobs) -> tuple[str, ...]:
     """Compiler flags of a kernel, source and output left out."""
     x86 = platform.machine() in ("x86_64", "AMD64")
     march = ("-march=native",) if knobs.vector == "native" else (_MARCH[vector_level(knobs)],) if x86 else ()
@@ -95,4 +90,4 @@ def flags(knobs: Knobs, compiler: Compiler) -> tuple[str, ...]:
 def identity(knobs: Knobs, compiler: Compiler) -> tuple[str, ...]:
     """Everything besides the source that decides what a build gives: the rest of a cache key."""
     machine = cpu_text() if knobs.vector == "native" else ""
-    return (ABI, platform.machine(), compiler.version, " ".join(flags(knobs, compiler)), machine)
+    return (ABI, platform.machine(), compiler.version, " ".join(flags(knobs)), machine)

@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from interfuse.base.errors import BuildError
@@ -25,7 +25,8 @@ LINES = 12
 
 @dataclass(frozen=True)
 class Artifact:
-    """A built kernel: the library and its SHA-256, the cache key, whether the cache had it, seconds of compiling, its source."""
+    """A built kernel: its library and the library's SHA-256, the cache key, whether the cache had it, seconds spent
+    compiling, and its source."""
 
     path: Path
     sha256: str
@@ -44,7 +45,7 @@ def build(sources: Sequence[tuple[str, str]], knobs: Knobs, cache: Cache,
     if not sources:
         return []
     compiler = compilers.find(knobs)
-    flags, identity = compilers.flags(knobs, compiler), compilers.identity(knobs, compiler)
+    flags, identity = compilers.flags(knobs), compilers.identity(knobs, compiler)
     keys = [digest(name, text, *identity) for name, text in sources]
     first = {key: source for key, source in zip(reversed(keys), reversed(sources), strict=True)}
 
@@ -61,8 +62,7 @@ def build(sources: Sequence[tuple[str, str]], knobs: Knobs, cache: Cache,
             done[key] = artifact
             if on_done is not None:
                 on_done(artifact)
-    seen: set[str] = set()
-    return [replace(done[k], cached=True, seconds=0.0) if k in seen or seen.add(k) else done[k] for k in keys]
+    return [done[key] for key in keys]
 
 
 def _artifact(entry: Entry, name: str, cached: bool, seconds: float) -> Artifact:
@@ -77,7 +77,8 @@ def _compile(key: str, name: str, text: str, command: Sequence[str], version: st
         source, library = folder / f"{name}.cpp", folder / f"{name}.so"
         source.write_text(text, encoding="utf-8")
         started = time.perf_counter()
-        done = subprocess.run([*command, "-o", str(library), str(source), "-lm"], capture_output=True, text=True, check=False)
+        line = [*command, "-o", str(library), str(source), "-lm"]
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
         seconds = time.perf_counter() - started
         if done.returncode:
             kept = _keep(cache, key, name, text)

@@ -38,10 +38,13 @@ def literal(value: bool | int | float, dtype: DType) -> str:
     if dtype is BOOL:
         return "true" if value else "false"
     if not dtype.is_float:
-        text = {I64: f"{int(value)}L", I32: str(int(value))}.get(dtype, f"({SCALAR[dtype]}){int(value)}")
-        if int(value) == -(1 << 63):
-            text = f"-{(1 << 63) - 1}L - 1"
-        return f"({text})" if text[0] in "-(" else text
+        suffix, number = "L" if dtype is I64 else "", int(value)
+        if number == np.iinfo(dtype.numpy).min and number < 0:
+            text = f"-{-(number + 1)}{suffix} - 1"  # the smallest one has no literal of its type
+        else:
+            text = f"{number}{suffix}"
+        text = f"({text})" if text[0] == "-" else text
+        return text if dtype in (I64, I32) else f"({SCALAR[dtype]}){text}"
     suffix = "" if dtype is F64 else "f"
     number = float(value) if dtype is F64 else float(np.asarray(value).astype(dtype.numpy))
     if math.isnan(number):

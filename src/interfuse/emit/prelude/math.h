@@ -160,7 +160,7 @@ struct Logarithm {
 //: log_domain
 // y, but for what x leaves no logarithm: NaN below 0, -inf at 0, x itself where infinite or NaN.
 INLINE inline f32v log_domain(f32v x, f32v y) {
-    y = x < 0x1p128f ? y : x;
+    y = x < __builtin_inff() ? y : x;
     y = x == 0.0f ? splat<f32v>(-__builtin_inff()) : y;
     return x < 0.0f ? splat<f32v>(__builtin_nanf("")) : y;
 }
@@ -227,13 +227,11 @@ INLINE inline double tanh_(double x) { return __builtin_tanh(x); }
 INLINE inline f64v tanh_(f64v x) { return each(x, [](double e) INLINE { return __builtin_tanh(e); }); }
 
 //: sigmoid_
-template <class V> INLINE inline V sigmoid_(V x) { return V(1) / (V(1) + exp_(-x)); }
-
-//: sigmoid_@f32v
-INLINE inline f32v sigmoid_(f32v x) { return 1.0f / (1.0f + exp_(-x)); }
-
-//: sigmoid_@f64v
-INLINE inline f64v sigmoid_(f64v x) { return 1.0 / (1.0 + exp_(-x)); }
+// 1 / (1 + e^-x), by e^-|x| so that nothing overflows.
+template <class V> INLINE inline V sigmoid_(V x) {
+    const V e = exp_(-abs_(x));
+    return (x < V{} ? e : splat<V>(typename Element<V>::type(1))) / (V(e + typename Element<V>::type(1)));
+}
 
 //: erf_
 INLINE inline f32v erf_(f32v x) {

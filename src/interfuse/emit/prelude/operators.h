@@ -108,9 +108,9 @@ template <class A, class B> INLINE inline auto min_(A x, B y) {
 //: min_@boolv
 INLINE inline boolv min_(boolv a, boolv b) { return a & b; }
 
-//: sign_
+//: sign
 // -1, 0 or 1; 0 for NaN.
-template <class V> INLINE inline V sign_(V x) {
+template <class V> INLINE inline V sign(V x) {
     const V zero = {}, one = V(zero + 1);
     return V((x > zero ? one : zero) - (x < zero ? one : zero));
 }
