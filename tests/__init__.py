@@ -1,1 +1,3 @@
-"""The tests, laid out as the package is. In: the package. Out: passes and failures; helpers shared by rows stand here."""
+"""The tests, laid out as the package is. In: the package. Out: passes and failures; helpers shared by rows stand
+here.
+"""

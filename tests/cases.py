@@ -1,4 +1,5 @@
-"""Small models on which fusion compilers are known to go wrong. In: nothing. Out: CASES, by name: what to run and how to judge it.
+"""Small models on which fusion compilers are known to go wrong. In: nothing. Out: CASES, by name: what to run and how
+to judge it.
 
 Each is a few lines of PyTorch at CPU test size. `promise` says what must hold here; `rule` is the judge's.
 """
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn import functional as F
+from torch.nn import functional
 
 
 @dataclass(frozen=True)
@@ -56,12 +57,13 @@ def _norm_then_block_codes():
 
 def _little_layer():
     data = _Data()
-    return (lambda x, weight, bias: torch.relu(F.linear(x, weight, bias))), (data(20, 48), data(32, 48), data(32))
+    return (lambda x, weight, bias: torch.relu(functional.linear(x, weight, bias))), (data(20, 48), data(32, 48), data(32))
 
 
 def _wide_concatenation():
     data = _Data()
-    return (lambda *columns: torch.cat([torch.relu(c.mul(2).add(1)) for c in columns], dim=1)), tuple(data(10, 8) for _ in range(30))
+    columns = tuple(data(10, 8) for _ in range(30))
+    return (lambda *columns: torch.cat([torch.relu(c.mul(2).add(1)) for c in columns], dim=1)), columns
 
 
 def _messages_over_edges():
@@ -77,20 +79,21 @@ def _messages_over_edges():
 
 def _cumulative_softplus():
     data = _Data()
-    return (lambda x, weight: F.softplus(x.matmul(weight)).cumsum(dim=-1)), (data(12, 96), data(96, 96, scale=0.06))
+    return (lambda x, weight: functional.softplus(x.matmul(weight)).cumsum(dim=-1)), (data(12, 96), data(96, 96, scale=0.06))
 
 
 def _group_norm_swish():
     data = _Data()
-    return (lambda image, gain, shift: F.silu(F.group_norm(image, 16, gain, shift))), (data(1, 32, 12, 12), data(32), data(32))
+    arguments = data(1, 32, 12, 12), data(32), data(32)
+    return (lambda image, gain, shift: functional.silu(functional.group_norm(image, 16, gain, shift))), arguments
 
 
 def _upsample_convolve_norm():
     data = _Data()
 
     def block(image, kernel, gain, shift):
-        larger = F.conv2d(F.interpolate(image, scale_factor=2, mode="nearest"), kernel, padding=1)
-        return larger * 0.01 + F.silu(F.group_norm(larger, 8, gain, shift))
+        larger = functional.conv2d(functional.interpolate(image, scale_factor=2, mode="nearest"), kernel, padding=1)
+        return larger * 0.01 + functional.silu(functional.group_norm(larger, 8, gain, shift))
 
     return block, (data(1, 16, 6, 6), data(16, 16, 3, 3, scale=0.05), data(16), data(16))
 
@@ -101,7 +104,7 @@ def _layer_stack():
 
     def stack(hidden, layers):
         for weight, gain, shift in layers:
-            hidden = F.gelu(F.layer_norm(hidden.matmul(weight), (48,), gain, shift))
+            hidden = functional.gelu(functional.layer_norm(hidden.matmul(weight), (48,), gain, shift))
         return hidden
 
     return stack, (data(10, 48, dtype=half), layers)
@@ -145,15 +148,16 @@ def _constant_into_two_norms():
     data = _Data()
 
     def network(image, mean, variance, gain, shift):
-        once = F.elu(F.batch_norm(image, mean, variance, gain, shift, training=False))
-        return (F.group_norm(once, 4).abs() + 1e-3).log().clamp(min=-8, max=8)
+        once = functional.elu(functional.batch_norm(image, mean, variance, gain, shift, training=False))
+        return (functional.group_norm(once, 4).abs() + 1e-3).log().clamp(min=-8, max=8)
 
     return network, (torch.full((3, 8, 5, 5), 0.37), data(8), data(8).abs() + 0.5, data(8), data(8))
 
 
 def _sums_of_two_products():
     data = _Data()
-    return (lambda a, c, shared: (a @ shared).sum(dim=1) + (c @ shared).sum(dim=1)), (data(90, 6), data(90, 6), data(6, 90))
+    arguments = data(90, 6), data(90, 6), data(6, 90)
+    return (lambda a, c, shared: (a @ shared).sum(dim=1) + (c @ shared).sum(dim=1)), arguments
 
 
 def _ladder():
@@ -178,12 +182,13 @@ def _recurrent_steps():
             hidden = torch.tanh(cell) * torch.sigmoid(out)
         return hidden, cell
 
-    return unroll, (data(steps, 3, width), data(width, 4 * width, scale=0.2), data(width, 4 * width, scale=0.2), data(3, width), data(3, width))
+    into, back = (data(width, 4 * width, scale=0.2) for _ in range(2))
+    return unroll, (data(steps, 3, width), into, back, data(3, width), data(3, width))
 
 
 CASES = {
-    "scaled_softmax_over_columns": Case(_scaled_softmax_over_columns, "a softmax over the outer axis reads its input once"),
-    "norm_then_block_codes": Case(_norm_then_block_codes, "the 8-bit codes are eager's, but for a rare neighbour", "codes"),
+    "scaled_softmax_over_columns": Case(_scaled_softmax_over_columns, "a softmax over the outer axis reads once"),
+    "norm_then_block_codes": Case(_norm_then_block_codes, "8-bit codes are eager's, but for a rare neighbour", "codes"),
     "little_layer": Case(_little_layer, "a small product and its activation fuse only where that is faster"),
     "wide_concatenation": Case(_wide_concatenation, "many small parts do not cost a launch each"),
     "messages_over_edges": Case(_messages_over_edges, "gather, contraction and scatter keep eager's values"),
@@ -194,7 +199,7 @@ CASES = {
     "softmax_gradient_channels_last": Case(_softmax_gradient_channels_last, "the output keeps its permuted strides"),
     "four_gates_on_a_product": Case(_four_gates_on_a_product, "one product with four uses is computed once"),
     "ties_at_the_top": Case(_ties_at_the_top, "a comparison sees the rounded quotient, so ties are ties", "eager"),
-    "constant_into_two_norms": Case(_constant_into_two_norms, "variance near nought is judged by float64, not by a tolerance"),
+    "constant_into_two_norms": Case(_constant_into_two_norms, "variance near nought is judged by float64"),
     "sums_of_two_products": Case(_sums_of_two_products, "two fused reductions need no more memory than eager"),
     "ladder": Case(_ladder, "compile time grows with depth, not with the number of paths"),
     "recurrent_steps": Case(_recurrent_steps, "compile time grows in line with the number of steps"),

@@ -1,4 +1,6 @@
-"""Settings for every test. In: the command line. Out: golden renewal, one Hypothesis profile, a private cache folder."""
+"""Settings for every test. In: the command line. Out: golden renewal, one Hypothesis profile, a private cache
+folder.
+"""
 from __future__ import annotations
 
 from pathlib import Path

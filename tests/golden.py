@@ -1,7 +1,9 @@
-"""Golden text. In: a test's request (or a name) and a text. Out: nothing, or a failure that shows how the text differs from the kept one.
+"""Golden text. In: a test's request (or a name) and a text. Out: nothing, or a failure that shows how the text differs
+from the kept one.
 
-The kept text lies at tests/golden/<row>/<test file>/<test name>.txt, found from the test's name, or at tests/golden/<name>.txt
-where a name is given. `pytest --renew-golden` writes it; a missing file is a failure, so new texts are looked at once.
+The kept text lies at tests/golden/<row>/<test file>/<test name>.txt, found from the test's name, or at
+tests/golden/<name>.txt where a name is given. `pytest --renew-golden` writes it; a missing file is a failure, so new
+texts are looked at once.
 """
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ def check(request_or_name: pytest.FixtureRequest | str, text: str) -> None:
         return
     where = path.relative_to(HERE.parent)
     if not path.exists():
-        pytest.fail(f"{where} is missing: run pytest --renew-golden on this test and read what it writes.", pytrace=False)
+        pytest.fail(f"{where} is missing: run pytest --renew-golden on this test, and read what it writes.",
+                    pytrace=False)
     kept = path.read_text(encoding="utf-8")
     if kept != text:
         diff = "\n".join(difflib.unified_diff(kept.splitlines(), text.splitlines(), "kept", "now", lineterm=""))

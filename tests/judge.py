@@ -1,18 +1,21 @@
-"""The numerics contract as code. In: a compiled function's values beside eager's and float64's. Out: a verdict with a share.
+"""The numerics contract as code. In: a compiled function's values beside eager's and float64's. Out: a verdict with a
+share.
 
 A share is the error over what is allowed; above 1 the contract is broken. Three rules, one chosen for each case:
 
-- `fp64`: the error against a float64 run is at most 1.5 times eager's in root mean square and 4 times eager's largest in every
-  run of 4096 elements. Allowed on top: what moving each input by its last float32 bit does to the float64 run (a function that
-  is ill conditioned may not be held to more), and half a unit in the last place for 16-bit results, two for wider ones. NaN and
-  infinities must stand wherever eager and float64 agree that they stand. Integers and booleans are equal.
-- `eager`: equal to eager's to two units in the last place (half of one for 16-bit results): for what follows a discrete decision.
-- `codes`: integers and 8-bit floats differ from eager's in at most one element of a thousand, and there by one code: for what is
-  rounded from a float that came through a reduction. Wider floats go by `eager`.
+- `fp64`: the error against a float64 run is at most 1.5 times eager's in root mean square and 4 times eager's largest
+  in every run of 4096 elements. Allowed on top: what moving each input by its last float32 bit does to the float64 run
+  (a function that is ill conditioned may not be held to more), and half a unit in the last place for 16-bit results,
+  two for wider ones. NaN and infinities must stand wherever eager and float64 agree that they stand. Integers and
+  booleans are equal.
+- `eager`: equal to eager's to two units in the last place (half of one for 16-bit results): for what follows a discrete
+  decision.
+- `codes`: integers and 8-bit floats differ from eager's in at most one element of a thousand, and there by one code:
+  for what is rounded from a float that came through a reduction. Wider floats go by `eager`.
 
-The type, shape and strides of every result are compared, and so is every argument after the call: a function that mutates its
-arguments must leave the same values in them. For the float64 run, floating arguments (and a module's parameters) are cast up, and
-casts to narrow types inside the function become casts to float64.
+The type, shape and strides of every result are compared, and so is every argument after the call: a function that
+mutates its arguments must leave the same values in them. For the float64 run, floating arguments (and a module's
+parameters) are cast up, and casts to narrow types inside the function become casts to float64.
 """
 from __future__ import annotations
 
@@ -33,8 +36,10 @@ from interfuse.ir.node import Node
 
 RULES = ("fp64", "eager", "codes")
 BLOCK = 4096
-WIDER = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64, torch.complex64: torch.complex128}
-_BITS = {np.dtype(ml_dtypes.bfloat16): (np.int16, torch.bfloat16), np.dtype(ml_dtypes.float8_e4m3fn): (np.uint8, torch.float8_e4m3fn),
+WIDER = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64,
+         torch.complex64: torch.complex128}
+_BITS = {np.dtype(ml_dtypes.bfloat16): (np.int16, torch.bfloat16),
+         np.dtype(ml_dtypes.float8_e4m3fn): (np.uint8, torch.float8_e4m3fn),
          np.dtype(ml_dtypes.float8_e5m2): (np.uint8, torch.float8_e5m2)}
 
 Array = Any
@@ -121,14 +126,17 @@ def _float_share(got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, ne
     return max(whole, float(local.max()))
 
 
-def judge_arrays(got: Array, eager: Array, exact: Array | None = None, nearby: Array | None = None, rule: str = "fp64") -> Verdict:
+def judge_arrays(got: Array, eager: Array, exact: Array | None = None, nearby: Array | None = None,
+                 rule: str = "fp64") -> Verdict:
     """Verdict on one result, as tensors or NumPy arrays of one shape.
 
-    `exact` is the float64 run's and `nearby` the float64 run's on inputs moved by their last bit (left out: not moved); the rules
-    `eager` and `codes` need neither. ValueError for an unknown rule.
+    `exact` is the float64 run's and `nearby` the float64 run's on inputs moved by their last bit (left out: not moved);
+    the rules `eager` and `codes` need neither. ValueError for an unknown rule.
     """
     if rule not in RULES:
         raise ValueError(f"there is no rule {rule!r}; the rules are {', '.join(RULES)}")
+    if rule == "fp64" and exact is None:
+        raise ValueError("the rule fp64 needs the float64 run's values: give `exact`")
     got, eager = _tensor(got), _tensor(eager)
     if (got.dtype, got.shape) != (eager.dtype, eager.shape):
         return Verdict(False, math.inf, f"{got.dtype}{list(got.shape)} for {eager.dtype}{list(eager.shape)}")
@@ -144,7 +152,9 @@ def judge_arrays(got: Array, eager: Array, exact: Array | None = None, nearby: A
 
 def judge_region(outputs: Sequence[Node], values: Mapping[Node, np.ndarray], got: Sequence[Array], rule: str = "fp64",
                  symbols: Mapping[str, int] | None = None) -> Verdict:
-    """The worst verdict on a kernel's results for IR nodes: the reference evaluator stands in for eager and for float64."""
+    """The worst verdict on a kernel's results for IR nodes: the reference evaluator stands in for eager and for
+    float64.
+    """
     eager = evaluate(outputs, values, False, symbols)
     exact = evaluate(outputs, values, True, symbols)
     nearby = evaluate(outputs, {n: _nudged_array(n, x) for n, x in values.items()}, True, symbols)
@@ -204,7 +214,7 @@ def _wide_run(function: Callable[..., Any], arguments: tuple, nudge: float = 0.0
     generator = torch.Generator().manual_seed(7)
 
     def widened(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()) or value.dtype.itemsize == 1:
+        if not isinstance(value, torch.Tensor) or _is_coded(value):
             return value
         noise = 2 * torch.rand(value.shape, generator=generator, dtype=torch.float64) - 1
         return _wide(value.detach()) * (1 + nudge * noise).to(value.device) if nudge else _wide(_fresh(value.detach()))

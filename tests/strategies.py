@@ -1,8 +1,10 @@
-"""Random fusable expression graphs. In: Hypothesis. Out: `regions()`: inputs and outputs that one row kernel can compute.
+"""Random fusable expression graphs. In: Hypothesis. Out: `regions()`: inputs and outputs that one row kernel can
+compute.
 
-Every value is either full (rows x the trailing extent) or reduced over that extent, so that all reductions of a region fit one
-kernel. Narrow floats are widened on reading and rounded after every operator, as capture does it. Steps of value (comparisons,
-casts to bool) only see values that every implementation computes to the same bits, so that a rounding never turns one over.
+Every value is either full (rows x the trailing extent) or reduced over that extent, so that all reductions of a region
+fit one kernel. Narrow floats are widened on reading and rounded after every operator, as capture does it. Steps of
+value (comparisons, casts to bool) only see values that every implementation computes to the same bits, so that a
+rounding never turns one over.
 """
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ class _Builder:
         self.reduced: list[_Value] = []
 
     def pick(self, *kinds: str, exact: bool = False) -> _Value | None:
-        """A full value whose type is of one of these kinds, late ones as likely as early ones; None where there is none."""
+        """A full value whose type is of one of these kinds, late ones as likely as early ones; None where there is
+        none.
+        """
         fit = [v for v in self.pool if v.node.dtype.kind in kinds and (v.exact or not exact)]
         return self.draw(st.sampled_from(fit)) if fit else None
 
@@ -107,7 +111,8 @@ class _Builder:
         if x and y:
             name = self.draw(st.sampled_from(sorted(FLOAT_BINARY)))
             left, right, stored = self.joined(x, y)
-            self.pool.append(_settled(FLOAT_BINARY[name](left, right), stored, x.exact and y.exact and name in EXACT_FLOAT))
+            exact = x.exact and y.exact and name in EXACT_FLOAT
+            self.pool.append(_settled(FLOAT_BINARY[name](left, right), stored, exact))
 
     def integers(self) -> None:
         x, y = self.pick("int"), self.pick("int")
@@ -155,7 +160,8 @@ class _Builder:
             out = b.reduce(op, node, (last,), keepdims=True)
         else:
             op = self.draw(st.sampled_from(("sum", "max", "min", "mean", "variance")))
-            attrs = {"correction": 0 if self.extent == 1 else self.draw(st.sampled_from((0, 1)))} if op == "variance" else {}
+            correction = 0 if self.extent == 1 else self.draw(st.sampled_from((0, 1)))
+            attrs = {"correction": correction} if op == "variance" else {}
             out = b.reduce(op, node, (last,), keepdims=True, **attrs)
             value = _settled(out, stored, x.exact and op in ("max", "min"))
             self.reduced.append(value)
@@ -181,11 +187,13 @@ def _worked_on(value: _Value) -> Node:
     return b.cast(_settled(node, value.stored, True).node, value.stored)
 
 
-STEPS = ("unary", "unary", "binary", "binary", "integers", "booleans", "compare", "choose", "convert", "reduce", "reduce")
+STEPS = (
+    "unary", "unary", "binary", "binary", "integers", "booleans", "compare", "choose", "convert", "reduce", "reduce")
 
 
 @st.composite
-def regions(draw: st.DrawFn, max_inputs: int = 4, max_steps: int = 8, max_outputs: int = 3) -> tuple[list[Node], list[Node]]:
+def regions(draw: st.DrawFn, max_inputs: int = 4, max_steps: int = 8,
+            max_outputs: int = 3) -> tuple[list[Node], list[Node]]:
     """(inputs, outputs): a random fusable region, every input used, every output distinct and none an input."""
     builder = _Builder(draw)
     for _ in range(draw(st.integers(1, max_inputs))):
@@ -214,7 +222,9 @@ def _floats(kind: str, dtype: DType, shape: tuple[int, ...], rng: np.random.Gene
 
 
 def arrays_for(inputs: Sequence[Node], kind: str = "random", seed: int = 0) -> dict[Node, np.ndarray]:
-    """An array for each input, of its type and shape: `kind` random, large, tiny, constant or special (NaN, infinities, zeros)."""
+    """An array for each input, of its type and shape: `kind` random, large, tiny, constant or special (NaN, infinities,
+    zeros).
+    """
     if kind not in KINDS:
         raise ValueError(f"there is no kind of data {kind!r}; the kinds are {', '.join(KINDS)}")
     rng, out = np.random.default_rng(seed), {}

@@ -1,4 +1,6 @@
-"""The known traps through the front door. In: tests/cases.py. Out: each compiled function keeps the numerics contract."""
+"""The known traps through the front door. In: tests/cases.py. Out: each compiled function keeps the numerics
+contract.
+"""
 from __future__ import annotations
 
 import pytest
@@ -26,7 +28,9 @@ def test_compiled_case_keeps_the_contract(name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_case_itself_is_sound(name):
-    """Eager passes its own judgement, the numbers repeat, and a visible error fails: else the case would test nothing."""
+    """Eager passes its own judgement, the numbers repeat, and a visible error fails: else the case would test
+    nothing.
+    """
     case = CASES[name]
     function, arguments = case.build()
     again, same = case.build()

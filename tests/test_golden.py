@@ -15,11 +15,11 @@ def test_kept_changed_and_missing(monkeypatch, tmp_path):
     monkeypatch.setattr(golden, "HERE", tmp_path / "tests")
     monkeypatch.setattr(golden, "FOLDER", tmp_path / "tests" / "golden")
     monkeypatch.setattr(golden, "SETTINGS", golden.Settings(renew=False))
-    with pytest.raises(pytest.fail.Exception, match="missing: run pytest --renew-golden"):
+    with pytest.raises(pytest.fail.Exception, match=r"missing: run pytest --renew-golden"):
         golden.check("a/b", "one\n")
     golden.SETTINGS.renew = True
     golden.check("a/b", "one\n")
     golden.SETTINGS.renew = False
     golden.check("a/b", "one\n")
-    with pytest.raises(pytest.fail.Exception, match="(?s)differs.*-one.*\\+two"):
+    with pytest.raises(pytest.fail.Exception, match=r"(?s)differs.*-one.*\+two"):
         golden.check("a/b", "two\n")

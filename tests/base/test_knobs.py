@@ -1,4 +1,6 @@
-"""Knobs. In: environments and overrides. Out: typed settings, or OptionError with a sentence that says what is allowed."""
+"""Knobs. In: environments and overrides. Out: typed settings, or OptionError with a sentence that says what is
+allowed.
+"""
 from __future__ import annotations
 
 import dataclasses
@@ -30,15 +32,16 @@ def test_no_two_knobs_share_a_variable():
     assert len({f.metadata["env"] for f in FIELDS}) == len(FIELDS)
 
 
-@pytest.mark.parametrize(("text", "value"), [("1", True), ("TRUE", True), (" yes ", True), ("on", True), ("0", False), ("no", False),
-                                             ("off", False), ("False", False), ("", False)])
+@pytest.mark.parametrize(("text", "value"), [
+    ("1", True), ("TRUE", True), (" yes ", True), ("on", True), ("0", False), ("no", False), ("off", False),
+    ("False", False), ("", False)])
 def test_truth_is_spelled_in_the_usual_ways(text, value):
     assert knobs.from_environment({"INTERFUSE_DISABLE": text}).disable is value
 
 
 @pytest.mark.parametrize(("name", "text", "kind"), [
-    ("INTERFUSE_FUSE", "maybe", "bool"), ("INTERFUSE_DEBUG", "loud", "int"), ("INTERFUSE_RACE_SECONDS", "soon", "float"),
-    ("INTERFUSE_WORKERS", "1.5", "int")])
+    ("INTERFUSE_FUSE", "maybe", "bool"), ("INTERFUSE_DEBUG", "loud", "int"), ("INTERFUSE_WORKERS", "1.5", "int"),
+    ("INTERFUSE_RACE_SECONDS", "soon", "float")])
 def test_a_bad_value_is_named(name, text, kind):
     with pytest.raises(OptionError, match=rf"^{name}='{text}' is not a {kind}; unset it or give a {kind}\.$"):
         knobs.from_environment({name: text})
@@ -72,7 +75,8 @@ def test_an_override_stays_in_its_thread():
 
 
 def test_an_unknown_knob_is_named_with_the_known_ones():
-    with pytest.raises(OptionError, match=r"^there is no knob 'fusee'; the knobs are .*fuse.*\.$"), knobs.override(fusee=True):
+    known = r"^there is no knob 'fusee'; the knobs are .*fuse.*\.$"
+    with pytest.raises(OptionError, match=known), knobs.override(fusee=True):
         pass
 
 

@@ -1,4 +1,6 @@
-"""Constructors reject what the table forbids. In: wrong operands. Out: GraphError, with a sentence that names the rule."""
+"""Constructors reject what the table forbids. In: wrong operands. Out: GraphError, with a sentence that names the
+rule.
+"""
 from __future__ import annotations
 
 import pytest
@@ -87,7 +89,8 @@ RIGHT = (
     lambda: b.broadcast(V, (S, 2, 3)), lambda: b.reshape(E, (0,)), lambda: b.take_slice(E, (S - 1, 0), (1, 0)),
     lambda: b.take_slice(X, (1, 2), (0, 0)), lambda: b.take_slice(X, (0, 0), (1, 2), (2, 2)),
     lambda: b.reduce("variance", X, (1, 0), correction=1), lambda: b.reduce("sum", E, (1,), keepdims=True),
-    lambda: b.reduce("any", X, ()), lambda: b.scan("cummax", X, 1, reverse=True), lambda: b.linear(X, W, b.placeholder("c", F32, (4,))))
+    lambda: b.reduce("any", X, ()), lambda: b.scan("cummax", X, 1, reverse=True),
+    lambda: b.linear(X, W, b.placeholder("c", F32, (4,))))
 
 
 @pytest.mark.parametrize("k", range(len(RIGHT)))

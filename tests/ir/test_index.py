@@ -1,4 +1,6 @@
-"""Index expressions against plain integer arithmetic. In: random expressions. Out: values, intervals, text that agree."""
+"""Index expressions against plain integer arithmetic. In: random expressions. Out: values, intervals, text that
+agree.
+"""
 from __future__ import annotations
 
 import math
@@ -10,8 +12,8 @@ from hypothesis import strategies as st
 from interfuse.ir import index
 from interfuse.ir.index import Dim, Expr, const, sym
 
-I, J, K = sym("i", 0, 40), sym("j", -9, 9), sym("big", 0, 2**40)
-SYMBOLS = (I, J, K)
+ROW, J, K = sym("i", 0, 40), sym("j", -9, 9), sym("big", 0, 2**40)
+SYMBOLS = (ROW, J, K)
 
 BINARY = {
     "add": (index.add, lambda a, b: a + b), "mul": (index.mul, lambda a, b: a * b),
@@ -69,7 +71,8 @@ def test_intervals_hold_the_value(pair, values):
 @given(_pairs(), _values())
 def test_text_reads_back_as_python(pair, values):
     spelled = index.text(pair[0], lambda name: f"v_{name}")
-    assert eval(spelled, {"min": min, "max": max}, {f"v_{k}": v for k, v in values.items()}) == index.evaluate(pair[0], values)
+    names = {f"v_{k}": v for k, v in values.items()}
+    assert eval(spelled, {"min": min, "max": max}, names) == index.evaluate(pair[0], values)
 
 
 @settings(max_examples=200, deadline=None)
@@ -137,30 +140,30 @@ def test_an_unknown_bound_stays_unknown():
 
 
 def test_simplifications_that_codegen_counts_on():
-    assert (I * 8 + J) // 8 is index.add(I, J // 8)
-    assert (I * 8 + sym("r", 0, 7)) % 8 is sym("r", 0, 7)
-    assert (I // 4) * 4 + I % 4 is I
-    assert (I // 4) * 12 + (I % 4) * 3 is index.mul(I, 3)
-    assert I // 2 // 3 is I // 6
-    assert 4 - I is index.add(index.mul(I, -1), 4)
-    assert index.minimum(I, 41) is I
-    assert (I * 2) * (J * 3) is index.mul(index.mul(I, J), 6)
-    assert str(I - 1) == "i - 1"
+    assert (ROW * 8 + J) // 8 is index.add(ROW, J // 8)
+    assert (ROW * 8 + sym("r", 0, 7)) % 8 is sym("r", 0, 7)
+    assert (ROW // 4) * 4 + ROW % 4 is ROW
+    assert (ROW // 4) * 12 + (ROW % 4) * 3 is index.mul(ROW, 3)
+    assert ROW // 2 // 3 is ROW // 6
+    assert 4 - ROW is index.add(index.mul(ROW, -1), 4)
+    assert index.minimum(ROW, 41) is ROW
+    assert (ROW * 2) * (J * 3) is index.mul(index.mul(ROW, J), 6)
+    assert str(ROW - 1) == "i - 1"
 
 
 def test_an_empty_dimension_has_no_index():
-    assert index.delinearize(I, (3, 0)) == (I, const(0))
+    assert index.delinearize(ROW, (3, 0)) == (ROW, const(0))
 
 
 @pytest.mark.parametrize("f", [index.floordiv, index.mod])
 @pytest.mark.parametrize("n", [0, -3])
 def test_a_divisor_must_be_positive(f, n):
     with pytest.raises(ValueError, match="must be positive"):
-        f(I, n)
+        f(ROW, n)
 
 
 def test_unwrap_and_symbols():
     assert index.unwrap(const(4)) == 4
-    assert index.unwrap(I) is I
-    assert index.symbols(I * J + index.minimum(K, 3)) == {I, J, K}
+    assert index.unwrap(ROW) is ROW
+    assert index.symbols(ROW * J + index.minimum(K, 3)) == {ROW, J, K}
     assert isinstance(index.wrap(3), Expr)

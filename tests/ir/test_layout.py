@@ -1,4 +1,6 @@
-"""Views against PyTorch's. In: random shapes, strides and movements. Out: the strides and offset torch gives, or None where it raises."""
+"""Views against PyTorch's. In: random shapes, strides and movements. Out: the strides and offset torch gives, or None
+where it raises.
+"""
 from __future__ import annotations
 
 import math

@@ -1,4 +1,6 @@
-"""Reading printed nodes back. In: random regions and hand-written text. Out: the very nodes, or ParseError naming the line."""
+"""Reading printed nodes back. In: random regions and hand-written text. Out: the very nodes, or ParseError naming the
+line.
+"""
 from __future__ import annotations
 
 import pytest

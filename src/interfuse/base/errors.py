@@ -1,4 +1,5 @@
-"""The catalogue of errors. In: nothing. Out: one exception class for each thing that can go wrong, each saying what to do.
+"""The catalogue of errors. In: nothing. Out: one exception class for each thing that can go wrong, each saying what to
+do.
 
 Every class derives from InterfuseError, so a caller can catch the whole catalogue at once. A message is one sentence
 that names what failed and ends with what the user can do about it.

@@ -45,7 +45,7 @@ class Knobs:
     race: bool = _knob("INTERFUSE_RACE", "measure fused regions against the library and keep the faster", True)
     race_seconds: float = _knob("INTERFUSE_RACE_SECONDS", "longest time one compile may spend racing, in seconds", 20.0)
     cache_dir: Path = _knob("INTERFUSE_CACHE", "folder of built kernels and race results", factory=_default_cache)
-    cache: bool = _knob("INTERFUSE_USE_CACHE", "use the on-disk cache; 0 builds into a folder that is thrown away", True)
+    cache: bool = _knob("INTERFUSE_USE_CACHE", "use the on-disk cache; 0 builds into a throw-away folder", True)
     cxx: str = _knob("INTERFUSE_CXX", "C++ compiler for CPU kernels", "g++")
     vector: str = _knob("INTERFUSE_VECTOR", "CPU vector extension: native, avx512, avx2 or portable", "native")
     workers: int = _knob("INTERFUSE_WORKERS", "processes that compile kernels side by side; 0 takes one a core", 0)

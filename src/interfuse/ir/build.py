@@ -1,7 +1,7 @@
 """Typed constructors of nodes. In: operators and operands. Out: nodes whose dtype and shape follow the table's rules.
 
-Element-wise operands must already have one shape: broadcasting is spelled `expand`, here by `broadcast`. GraphError says
-which rule an operand breaks.
+Element-wise operands must already have one shape: broadcasting is spelled `expand`, here by `broadcast`. GraphError
+says which rule an operand breaks.
 """
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def apply(op: str, *inputs: Node, dtype: DType | None = None, source: str = "", 
     """An element-wise operator on operands of one shape; `dtype` only for cast, whose result the table leaves open."""
     row = row_of(op, ELEMENTWISE)
     require(row.arity == len(inputs), f"{op} takes {row.arity} operands, not {len(inputs)}")
-    require(all(i.shape == inputs[0].shape for i in inputs), f"{op} on shapes {[i.shape for i in inputs]}: broadcast first")
+    same = all(i.shape == inputs[0].shape for i in inputs)
+    require(same, f"{op} on shapes {[i.shape for i in inputs]}: broadcast first")
     types = tuple(i.dtype for i in inputs)
     check_operands(op, types)
     out = result_type(row, types) or dtype
@@ -78,14 +79,16 @@ def permute(x: Node, order: tuple[int, ...]) -> Node:
 
 def expand(x: Node, shape: tuple[Dim, ...]) -> Node:
     """x with dimensions of size 1 repeated to `shape`, of the same rank."""
-    require(len(shape) == len(x.shape) and all(a in (b, 1) for a, b in zip(x.shape, shape, strict=True)), f"expand {x.shape} to {shape}")
+    fits = len(shape) == len(x.shape) and all(a in (b, 1) for a, b in zip(x.shape, shape, strict=True))
+    require(fits, f"expand {x.shape} to {shape}")
     return x if x.shape == tuple(shape) else make("expand", (x,), x.dtype, tuple(shape), hint=x.hint)
 
 
 def take_slice(x: Node, starts: tuple[Dim, ...], shape: tuple[Dim, ...], steps: tuple[int, ...] | None = None) -> Node:
     """x[starts[k] : : steps[k]] with shape[k] elements along each dimension; steps are positive."""
     steps = steps or (1,) * len(shape)
-    require(len(starts) == len(shape) == len(x.shape) == len(steps) and min(steps, default=1) > 0, f"slice {x.shape} at {starts}")
+    ranks = len(starts) == len(shape) == len(x.shape) == len(steps)
+    require(ranks and min(steps, default=1) > 0, f"slice {x.shape} at {starts}")
     fits = all(map(slice_fits, x.shape, starts, steps, shape))
     require(fits, f"slice of {shape} at {starts} by {steps} leaves {x.shape}")
     if x.shape == tuple(shape) and all(s == 0 for s in starts) and all(s == 1 for s in steps):
@@ -128,7 +131,8 @@ def scan(op: str, x: Node, axis: int, reverse: bool = False) -> Node:
 
 def linear(x: Node, weight: Node, bias: Node | None = None, hint: str = "linear") -> Node:
     """x[M, K] by weight[N, K] transposed, plus bias[N] where given: [M, N]; sums in f32 or wider, rounded once."""
-    require(len(x.shape) == len(weight.shape) == 2 and x.shape[1] == weight.shape[1], f"linear {x.shape} by {weight.shape}")
+    fits = len(x.shape) == len(weight.shape) == 2 and x.shape[1] == weight.shape[1]
+    require(fits, f"linear {x.shape} by {weight.shape}")
     require(bias is None or bias.shape == (weight.shape[0],), "linear: bias must be [N]")
     inputs = (x, weight) if bias is None else (x, weight, bias)
     check_operands("linear", tuple(i.dtype for i in inputs))

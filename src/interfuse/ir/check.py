@@ -1,4 +1,6 @@
-"""Checks shared by constructors and the verifier. In: a condition and a sentence, or types and values. Out: nothing, or GraphError."""
+"""Checks shared by constructors and the verifier. In: a condition and a sentence, or types and values. Out: nothing, or
+GraphError.
+"""
 from __future__ import annotations
 
 from typing import Any
@@ -21,7 +23,8 @@ def row_of(op: str, *bands: str) -> Op:
     """The table's row of `op`; GraphError where there is none, or none in `bands` when these are given."""
     row = TABLE.get(op)
     if row is None or (bands and row.band not in bands):
-        raise GraphError(f"there is no operator {op!r}{' among ' + ', '.join(bands) if bands else ''}; see the table in ir/ops.py.")
+        among = f" among {', '.join(bands)}" if bands else ""
+        raise GraphError(f"there is no operator {op!r}{among}; see the table in ir/ops.py.")
     return row
 
 

@@ -28,7 +28,9 @@ def _number(value: Any, sizes: Mapping[str, int]) -> Any:
 
 
 def concrete(node: Node, sizes: Mapping[str, int]) -> Node:
-    """The node with the size symbols in its shape and attributes replaced by integers (not interned: for reading only)."""
+    """The node with the size symbols in its shape and attributes replaced by integers (not interned: for reading
+    only).
+    """
     shape, attrs = _number(node.shape, sizes), _number(node.attrs, sizes)
     return node if (shape, attrs) == (node.shape, node.attrs) else replace(node, shape=shape, attrs=attrs)
 
@@ -38,8 +40,9 @@ def evaluate(roots: Sequence[Node], values: Mapping[Node, np.ndarray], wide: boo
     """The arrays of `roots`, in their order.
 
     `values` gives arrays for every input, library and item node that the roots need; it may give other nodes too, which
-    are then not computed. `wide` holds every float in float64 and leaves roundings out: the exact meaning that errors are
-    measured against. `symbols` gives each size symbol by name. GraphError where a value or size is missing or misshapen.
+    are then not computed. `wide` holds every float in float64 and leaves roundings out: the exact meaning that errors
+    are measured against. `symbols` gives each size symbol by name. GraphError where a value or size is missing or
+    misshapen.
     """
     sizes = symbols or {}
     held: dict[Node, np.ndarray] = {}

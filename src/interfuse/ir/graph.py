@@ -1,9 +1,10 @@
-"""The graph: what capture hands on and passes rewrite. In: captured calls with nodes. Out: one frozen value that prints.
+"""The graph: what capture hands on and passes rewrite. In: captured calls with nodes. Out: one frozen value that
+prints.
 
-A graph keeps two things side by side. `calls` are what eager PyTorch would run, in order: they are the library path, the
-"before" of the ledger, and the unit of planning. The nodes that calls read and give are the meaning: expressions over the
-graph's inputs that passes rewrite. A call whose results are `library` or `item` nodes is opaque and only runs as itself;
-any other call is lowered, and its results are expressions that a kernel may compute instead.
+A graph keeps two things side by side. `calls` are what eager PyTorch would run, in order: they are the library path,
+the "before" of the ledger, and the unit of planning. The nodes that calls read and give are the meaning: expressions
+over the graph's inputs that passes rewrite. A call whose results are `library` or `item` nodes is opaque and only runs
+as itself; any other call is lowered, and its results are expressions that a kernel may compute instead.
 """
 from __future__ import annotations
 
@@ -74,7 +75,9 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """A graph output: its node with the layout PyTorch would give it, or a plain value (int, None) where node is None."""
+    """A graph output: its node with the layout PyTorch would give it, or a plain value (int, None) where node is
+    None.
+    """
 
     node: Node | None
     layout: Layout | None = None
@@ -83,7 +86,9 @@ class Output:
 
 @dataclass(frozen=True)
 class Graph:
-    """One captured graph. `symbols` names the size symbols that are graph inputs (dynamic shapes), `device` its device."""
+    """One captured graph. `symbols` names the size symbols that are graph inputs (dynamic shapes), `device` its
+    device.
+    """
 
     inputs: tuple[Input, ...]
     calls: tuple[Call, ...]

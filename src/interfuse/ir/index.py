@@ -60,7 +60,8 @@ Dim = Union[int, Expr]
 _table: dict[tuple, Expr] = {}
 
 
-def _intern(op: str, args: tuple[Expr, ...] = (), value: int = 0, name: str = "", lo: int = -INF, hi: int = INF) -> Expr:
+def _intern(op: str, args: tuple[Expr, ...] = (), value: int = 0, name: str = "", lo: int = -INF,
+            hi: int = INF) -> Expr:
     if args and lo == hi and abs(lo) < INF:
         return const(lo)
     key = (op, tuple(id(a) for a in args), value, name, lo, hi)
@@ -103,7 +104,7 @@ def _terms(e: Expr) -> dict[Expr, int]:
         return {const(1): e.value} if e.value else {}
     if e.op == "mul" and e.args[-1].op == "const":
         rest = e.args[:-1]
-        return {rest[0] if len(rest) == 1 else _intern("mul", rest, **_mul_bounds(rest)): e.args[-1].value}
+        return {rest[0] if len(rest) == 1 else _product(rest): e.args[-1].value}
     return {e: 1}
 
 
@@ -134,17 +135,17 @@ def _clamp(v: int) -> int:
     return max(-INF, min(INF, v))
 
 
-def _mul_bounds(args: tuple[Expr, ...]) -> dict[str, int]:
+def _product(args: tuple[Expr, ...]) -> Expr:
+    """The interned product of sorted factors."""
     lo, hi = 1, 1
     for a in args:
         ends = [x * y for x in (lo, hi) for y in (a.lo, a.hi)]
         lo, hi = _clamp(min(ends)), _clamp(max(ends))
-    return {"lo": lo, "hi": hi}
+    return _intern("mul", args, lo=lo, hi=hi)
 
 
 def _scaled(factor: Expr, coefficient: int) -> Expr:
-    args = (*(factor.args if factor.op == "mul" else (factor,)), const(coefficient))
-    return _intern("mul", args, **_mul_bounds(args))
+    return _product((*(factor.args if factor.op == "mul" else (factor,)), const(coefficient)))
 
 
 def _remerge(terms: dict[Expr, int]) -> dict[Expr, int]:
@@ -195,7 +196,7 @@ def mul(a: Dim, b: Dim) -> Expr:
         (fb, cb), = _terms(b).items()
         return mul(mul(fa, fb), ca * cb)
     flat = tuple(sorted((*(a.args if a.op == "mul" else (a,)), *(b.args if b.op == "mul" else (b,))), key=_order))
-    return _intern("mul", flat, **_mul_bounds(flat))
+    return _product(flat)
 
 
 def _split(e: Expr, n: int) -> tuple[Expr, Expr]:
@@ -247,7 +248,7 @@ def mod(a: Dim, b: Dim) -> Expr:
         raise ValueError(f"mod by {n}: the divisor must be positive")
     if n == 1:
         return const(0)
-    q, r = _split(a, n)
+    _, r = _split(a, n)
     if r.lo >= 0 and r.hi < n:
         return r
     if r is not a:
@@ -286,6 +287,10 @@ _FOLD: dict[str, Callable[[Dim, Dim], Expr]] = {
     "add": add, "mul": mul, "floordiv": floordiv, "mod": mod, "min": minimum, "max": maximum}
 
 
+_PLAIN: dict[str, Callable[[int, int], int]] = {
+    "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "min": min, "max": max}
+
+
 def substitute(e: Dim, replace: Mapping[Expr, Dim]) -> Expr:
     """e with symbols replaced, simplified again."""
     e = wrap(e)
@@ -312,14 +317,15 @@ def evaluate(e: Dim, values: Mapping[str, int]) -> int:
         return sum(parts)
     if e.op == "mul":
         return math.prod(parts)
-    a, b = parts
-    return {"floordiv": lambda: a // b, "mod": lambda: a % b, "min": lambda: min(a, b), "max": lambda: max(a, b)}[e.op]()
+    return _PLAIN[e.op](*parts)
 
 
 def symbols(e: Dim) -> frozenset[Expr]:
     """The symbols in e."""
     e = wrap(e)
-    return frozenset((e,)) if e.op == "sym" else frozenset().union(*(symbols(a) for a in e.args)) if e.args else frozenset()
+    if e.op == "sym":
+        return frozenset((e,))
+    return frozenset(s for a in e.args for s in symbols(a))
 
 
 def coefficient(e: Dim, symbol: Expr) -> int | None:
@@ -386,7 +392,8 @@ def text(e: Dim, spell: Callable[[str], str] = lambda name: name, div: str = "//
     level = {"add": 1, "mul": 2, "floordiv": 3, "mod": 3}[e.op]
     joint = {"add": " + ", "mul": " * ", "floordiv": f" {div} ", "mod": " % "}[e.op]
     # The right operand of a division or mod needs brackets at its own level; the left one below it.
-    parts = [text(a, spell, div, level + (i > 0 and level == 3) - (i == 0 and level == 3)) for i, a in enumerate(e.args)]
+    inner = [level + (i > 0) - (i == 0) if level == 3 else level for i in range(len(e.args))]
+    parts = [text(a, spell, div, outer) for a, outer in zip(e.args, inner, strict=True)]
     if e.op == "add" and e.args[-1].op == "const" and e.args[-1].value < 0:
         body = f"{joint.join(parts[:-1])} - {-e.args[-1].value}"
     else:

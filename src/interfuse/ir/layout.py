@@ -1,4 +1,5 @@
-"""Layouts of buffers. In: shapes and strides. Out: how a value lies in memory, and views of one buffer as another value.
+"""Layouts of buffers. In: shapes and strides. Out: how a value lies in memory, and views of one buffer as another
+value.
 
 Layout belongs to buffers (graph inputs, outputs, operands of library calls), never to values.
 """

@@ -65,8 +65,8 @@ def make(op: str, inputs: tuple[Node, ...], dtype: DType, shape: tuple[Dim, ...]
          source: str = "", hint: str = "", **attrs: Any) -> Node:
     """The node with these parts, created if there is none yet. Types are not checked here: see `build` and `verify`."""
     pairs, shape = _plain(tuple(sorted(attrs.items()))), _plain(tuple(shape))
-    # repr, not equality, keys the attributes: 1, 1.0 and True, or 0.0 and -0.0, are different constants. Index expressions
-    # print without their intervals, so they stand in the key themselves.
+    # repr, not equality, keys the attributes: 1, 1.0 and True, or 0.0 and -0.0, are different constants. Index
+    # expressions print without their intervals, so they stand in the key themselves.
     key = (op, tuple(id(i) for i in inputs), dtype.name, shape, repr(pairs), expressions(pairs), token)
     found = _interned.get(key)
     if found is None:

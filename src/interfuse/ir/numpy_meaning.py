@@ -22,6 +22,10 @@ def held_type(dtype: DType, wide: bool) -> np.dtype:
     return np.dtype(np.float64) if wide and dtype.is_float else dtype.numpy
 
 
+def _each(wrap: Callable[[Callable[..., Any]], Meaning], *functions: Callable[..., Any]) -> list[Meaning]:
+    return [wrap(f) for f in functions]
+
+
 def _pointwise(f: Callable[..., Any]) -> Meaning:
     def meaning(node: Any, args: Sequence[Array], wide: bool) -> Array:
         with np.errstate(all="ignore"):
@@ -80,24 +84,26 @@ def _power(a: Array, b: Array) -> Array:
 
 
 def _narrowed(x: Array, dtype: DType) -> Array:
-    """x as a narrow float: wider floats and integers pass through float32, and f8e4m3, which has no infinity, saturates."""
+    """x as a narrow float: wider floats and integers pass through float32, and f8e4m3, which has no infinity,
+    saturates.
+    """
     x = x if x.dtype.itemsize < 4 and x.dtype.kind != "i" else x.astype(np.float32)
     return (np.clip(x.astype(np.float32), -448, 448) if dtype is F8E4M3 else x).astype(dtype.numpy)
 
 
 copy = _pointwise(lambda x: x)
-neg, absolute, sqrt, exp, exp2, expm1 = map(_pointwise, (np.negative, np.abs, np.sqrt, np.exp, np.exp2, np.expm1))
-log, log2, log10, log1p, sin, cos, tan = map(_pointwise, (np.log, np.log2, np.log10, np.log1p, np.sin, np.cos, np.tan))
-asin, acos, atan, sinh, cosh, tanh = map(_pointwise, (np.arcsin, np.arccos, np.arctan, np.sinh, np.cosh, np.tanh))
-floor, ceil, trunc, rint, isnan, isinf = map(_pointwise, (np.floor, np.ceil, np.trunc, np.rint, np.isnan, np.isinf))
-rsqrt, sigmoid, erf, invert = map(_pointwise, (lambda x: 1 / np.sqrt(x), _stable_sigmoid, _erf_any, np.invert))
+neg, absolute, sqrt, exp, exp2, expm1 = _each(_pointwise, np.negative, np.abs, np.sqrt, np.exp, np.exp2, np.expm1)
+log, log2, log10, log1p, sin, cos, tan = _each(_pointwise, np.log, np.log2, np.log10, np.log1p, np.sin, np.cos, np.tan)
+asin, acos, atan, sinh, cosh, tanh = _each(_pointwise, np.arcsin, np.arccos, np.arctan, np.sinh, np.cosh, np.tanh)
+floor, ceil, trunc, rint, isnan, isinf = _each(_pointwise, np.floor, np.ceil, np.trunc, np.rint, np.isnan, np.isinf)
+rsqrt, sigmoid, erf, invert = _each(_pointwise, lambda x: 1 / np.sqrt(x), _stable_sigmoid, _erf_any, np.invert)
 sign = _pointwise(lambda x: np.where(np.isnan(x), 0, np.sign(x)) if x.dtype.kind == "f" else np.sign(x))
-add, sub, mul, div = map(_pointwise, (np.add, np.subtract, np.multiply, _truncated_div))
-floordiv, remainder, fmod, power = map(_pointwise, (_floordiv, _remainder, np.fmod, _power))
-atan2, maximum, minimum = map(_pointwise, (np.arctan2, np.maximum, np.minimum))
-bit_and, bit_or, bit_xor, shift_left, shift_right = map(
-    _pointwise, (np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.left_shift, np.right_shift))
-lt, le, gt, ge, eq, ne = map(_pointwise, (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal))
+add, sub, mul, div = _each(_pointwise, np.add, np.subtract, np.multiply, _truncated_div)
+floordiv, remainder, fmod, power = _each(_pointwise, _floordiv, _remainder, np.fmod, _power)
+atan2, maximum, minimum = _each(_pointwise, np.arctan2, np.maximum, np.minimum)
+bit_and, bit_or, bit_xor, shift_left, shift_right = _each(
+    _pointwise, np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.left_shift, np.right_shift)
+lt, le, gt, ge, eq, ne = _each(_pointwise, np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
 where = _pointwise(np.where)
 
 
@@ -155,8 +161,8 @@ def _reduction(f: Callable[..., Array]) -> Meaning:
     return meaning
 
 
-reduce_sum, reduce_prod, reduce_max, reduce_min, reduce_any, reduce_all, reduce_mean = map(
-    _reduction, (np.sum, np.prod, np.max, np.min, np.any, np.all, np.mean))
+reduce_sum, reduce_prod, reduce_max, reduce_min, reduce_any, reduce_all, reduce_mean = _each(
+    _reduction, np.sum, np.prod, np.max, np.min, np.any, np.all, np.mean)
 
 
 def reduce_variance(node: Any, args: Sequence[Array], wide: bool) -> Array:
@@ -166,7 +172,8 @@ def reduce_variance(node: Any, args: Sequence[Array], wide: bool) -> Array:
     with np.errstate(all="ignore"):
         centred = args[0] - args[0].mean(axis=axes, keepdims=True)
         total = (centred * centred).sum(axis=axes)
-        return np.asarray(total / np.float64(max(count - node.attr("correction"), 0))).astype(held_type(node.dtype, wide))
+        out = total / np.float64(max(count - node.attr("correction"), 0))
+        return np.asarray(out).astype(held_type(node.dtype, wide))
 
 
 def argmax(node: Any, args: Sequence[Array], wide: bool) -> Array:
@@ -189,13 +196,13 @@ def _scan(f: Any) -> Meaning:
     return meaning
 
 
-cumsum, cumprod, cummax, cummin = map(_scan, (np.add, np.multiply, np.maximum, np.minimum))
+cumsum, cumprod, cummax, cummin = _each(_scan, np.add, np.multiply, np.maximum, np.minimum)
 
 
 def linear(node: Any, args: Sequence[Array], wide: bool) -> Array:
     """x @ weight.T (+ bias), summed in at least float32 and rounded once."""
     at = np.float64 if wide or node.dtype.bytes == 8 else np.float32
-    out = args[0].astype(at) @ args[1].astype(at).T
+    out = np.matmul(args[0].astype(at), args[1].astype(at).T)
     if len(args) == 3:
         out = out + args[2].astype(at)
     return out.astype(held_type(node.dtype, wide))
@@ -204,7 +211,7 @@ def linear(node: Any, args: Sequence[Array], wide: bool) -> Array:
 def matmul(node: Any, args: Sequence[Array], wide: bool) -> Array:
     """Batched matrix product of operands of one rank; narrow floats sum in float32 and round once."""
     at = np.dtype(np.float32) if node.dtype.is_narrow and not wide else held_type(node.dtype, wide)
-    return (args[0].astype(at) @ args[1].astype(at)).astype(held_type(node.dtype, wide))
+    return np.matmul(args[0].astype(at), args[1].astype(at)).astype(held_type(node.dtype, wide))
 
 
 def unreachable(node: Any, args: Sequence[Array], wide: bool) -> Array:

@@ -1,7 +1,7 @@
 """The parser of the printer's node form. In: text of `show_nodes`. Out: the nodes that its last line returns.
 
-Nodes are interned, so reading printed text back gives the very nodes that were printed (hints and source lines, which are
-no part of a node's identity, are not read). Every node read is checked by the verifier.
+Nodes are interned, so reading printed text back gives the very nodes that were printed (hints and source lines, which
+are no part of a node's identity, are not read). Every node read is checked by the verifier.
 """
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def _folded(fold: Fold, a: Any, b: Any) -> index.Dim:
 
 
 def _value(tree: ast.expr, names: dict[str, Any]) -> Any:
-    """The plain value or index expression that an attribute's or size's syntax tree spells; ValueError for anything else."""
+    """The plain value or index expression that an attribute's or size's syntax tree spells; ValueError for anything
+    else.
+    """
     match tree:
         case ast.Constant(value):
             return value
@@ -67,9 +69,11 @@ class _Reader:
         self.names: dict[str, Any] = dict(_NAMES)
 
     def symbol(self, name: str, lo: str, hi: str) -> None:
-        self.names[name] = index.sym(name, -index.INF if lo == "-inf" else int(lo), index.INF if hi == "inf" else int(hi))
+        low, high = -index.INF if lo == "-inf" else int(lo), index.INF if hi == "inf" else int(hi)
+        self.names[name] = index.sym(name, low, high)
 
-    def node(self, number: str, op: str, operands: str, attributes: str, token: str | None, dtype: str, dims: str) -> None:
+    def node(self, number: str, op: str, operands: str, attributes: str, token: str | None, dtype: str,
+             dims: str) -> None:
         if number in self.nodes:
             raise ValueError(f"{number} is given twice")
         if dtype not in ALL:

@@ -1,4 +1,5 @@
-"""The printer. In: nodes or a graph. Out: stable text, one line a node, that people read, tests keep and caches are keyed by.
+"""The printer. In: nodes or a graph. Out: stable text, one line a node, that people read, tests keep and caches are
+keyed by.
 
 The node form is static single assignment and can be read back (`parse`):
 
@@ -43,7 +44,8 @@ def _bound(value: int) -> str:
 def _symbol_lines(nodes: Iterable[Node]) -> list[str]:
     """One line a size symbol in the nodes' shapes and attributes, with the interval that it lies in."""
     found = {s for n in nodes for e in expressions((n.shape, n.attrs)) for s in symbols(e)}
-    return [f"symbol {s.name} in [{_bound(s.lo)}, {_bound(s.hi)}]" for s in sorted(found, key=lambda s: (s.name, s.lo, s.hi))]
+    in_order = sorted(found, key=lambda s: (s.name, s.lo, s.hi))
+    return [f"symbol {s.name} in [{_bound(s.lo)}, {_bound(s.hi)}]" for s in in_order]
 
 
 def _node_line(node: Node, number: Numbers, for_key: bool, leaf: int | None = None) -> str:
@@ -60,8 +62,8 @@ def _node_line(node: Node, number: Numbers, for_key: bool, leaf: int | None = No
 def show_nodes(roots: Sequence[Node], for_key: bool = False, leaves: Sequence[Node] = ()) -> str:
     """The expressions of `roots` as lines, inputs before users, then `return`.
 
-    `for_key` leaves out hints and source lines, so that equal work gives equal text: what cache keys are made of. Nodes in
-    `leaves` print as inputs named by their place in it, whatever computes them: a region's text from its own inputs.
+    `for_key` leaves out hints and source lines, so that equal work gives equal text: what cache keys are made of. Nodes
+    in `leaves` print as inputs named by their place in it, whatever computes them: a region's text from its own inputs.
     """
     place = {node: k for k, node in reversed(list(enumerate(leaves)))}
     nodes = topological(roots, place)

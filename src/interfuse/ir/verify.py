@@ -1,7 +1,7 @@
 """The verifier. In: a node or a graph. Out: nothing, or GraphError naming the node or call that breaks a rule.
 
-The rules are those of the operator table and of the graph's own docstrings. Tests run it after every pass; capture runs it
-once on what it hands on.
+The rules are those of the operator table and of the graph's own docstrings. Tests run it after every pass; capture runs
+it once on what it hands on.
 """
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ def check_node(node: Node) -> None:
     """Every rule that one node can break by itself: operator, operands, types, shape, attributes, token."""
     try:
         row = row_of(node.op)
-        require(row.arity is None or row.arity == len(node.inputs), f"it takes {row.arity} operands, not {len(node.inputs)}")
+        given = len(node.inputs)
+        require(row.arity in (None, given), f"it takes {row.arity} operands, not {given}")
         require(ALL.get(node.dtype.name) is node.dtype, f"{node.dtype} is not an element type")
-        require(all(type(d) is int or isinstance(d, Expr) for d in node.shape), f"shape {node.shape} is not made of sizes")
+        sizes = all(type(d) is int or isinstance(d, Expr) for d in node.shape)
+        require(sizes, f"shape {node.shape} is not made of sizes")
         require(all(wrap(d).hi >= 0 for d in node.shape), f"shape {node.shape} has a negative size")
         require(node.token is None or row.band == LIBRARY, "only library and item nodes carry a token")
-        require(node.op != "library" or node.token is not None, "a library node needs a token, so that it is never merged")
+        require(node.op != "library" or node.token is not None, "a library node needs a token: it is never merged")
         if row.band != LIBRARY:
             check_operands(node.op, tuple(i.dtype for i in node.inputs))
             stated = result_type(row, tuple(i.dtype for i in node.inputs))
@@ -68,23 +70,27 @@ def _movement(node: Node) -> None:
         require(product(source) == product(node.shape), f"{source} and {node.shape} have different numbers of elements")
     elif node.op == "permute":
         order = node.attr("order")
-        require(isinstance(order, tuple) and sorted(order) == list(range(len(source))), f"{order} does not order {source}")
+        ordered = isinstance(order, tuple) and sorted(order) == list(range(len(source)))
+        require(ordered, f"{order} does not order {source}")
         require(tuple(source[p] for p in order) == node.shape, f"{source} by {order} is not {node.shape}")
     elif node.op == "expand":
         same = len(source) == len(node.shape) and all(a in (b, 1) for a, b in zip(source, node.shape, strict=True))
         require(same, f"{source} does not expand to {node.shape}")
     else:
         starts, steps = node.attr("starts", ()), node.attr("steps", ())
-        require(len(starts) == len(steps) == len(source) == len(node.shape), "starts, steps and shapes differ in length")
+        same = len(starts) == len(steps) == len(source) == len(node.shape)
+        require(same, "starts, steps and shapes differ in length")
         for size, start, step, count in zip(source, starts, steps, node.shape, strict=True):
-            require(slice_fits(size, start, step, count), f"{count} elements from {start} by {step} leave a dimension of {size}")
+            fits = slice_fits(size, start, step, count)
+            require(fits, f"{count} elements from {start} by {step} leave a dimension of {size}")
 
 
 def _reduction(node: Node) -> None:
     axes, source = node.attr("axes"), node.inputs[0].shape
     require(isinstance(axes, tuple) and sorted(set(axes)) == list(axes) and all(0 <= a < len(source) for a in axes),
             f"axes {axes} of {source} must be sorted, distinct and in range")
-    require(tuple(d for k, d in enumerate(source) if k not in axes) == node.shape, f"{source} without {axes} is not {node.shape}")
+    kept = tuple(d for k, d in enumerate(source) if k not in axes)
+    require(kept == node.shape, f"{source} without {axes} is not {node.shape}")
     arg = node.op in ("argmax", "argmin")
     require(not arg or (len(axes) == 1 and node.dtype is I64), "an arg-reduction takes one axis and gives i64")
     require(node.op != "variance" or isinstance(node.attr("correction"), int | float), "variance needs a correction")
@@ -110,8 +116,9 @@ def _contraction(node: Node) -> None:
     require(node.shape == (a[0], b[0]), f"linear of {a} by {b} does not give {node.shape}")
 
 
-_BANDS: dict[str, Callable[[Node], None]] = {ELEMENTWISE: _elementwise, SOURCE: _source, MOVEMENT: _movement, REDUCE: _reduction,
-                                             SCAN: _scan, CONTRACTION: _contraction}
+_BANDS: dict[str, Callable[[Node], None]] = {
+    ELEMENTWISE: _elementwise, SOURCE: _source, MOVEMENT: _movement, REDUCE: _reduction, SCAN: _scan,
+    CONTRACTION: _contraction}
 
 
 def _check_known(what: str, nodes: Iterable[Node], known: set[Node]) -> None:
@@ -135,7 +142,8 @@ def _check_template(what: str, value: Any, operands: int, opaque: int) -> None:
     elif isinstance(value, Ref):
         require(0 <= value.k < operands, f"{what} refers to operand {value.k} of {operands}")
     elif isinstance(value, Literal) and value.kind == "opaque":
-        require(value.text.isdigit() and int(value.text) < opaque, f"{what} refers to opaque object {value.text} of {opaque}")
+        held = value.text.isdigit() and int(value.text) < opaque
+        require(held, f"{what} refers to opaque object {value.text} of {opaque}")
 
 
 def _check_call(k: int, call: Call, graph: Graph, known: set[Node]) -> None:
@@ -145,7 +153,8 @@ def _check_call(k: int, call: Call, graph: Graph, known: set[Node]) -> None:
     require(len(call.outs) == len(call.layouts), f"{what} has {len(call.outs)} results and {len(call.layouts)} layouts")
     for out, layout in zip(call.outs, call.layouts, strict=True):
         _check_layout(what, out, layout)
-    require(call.view_of is None or 0 <= call.view_of < len(call.operands), f"{what} is a view of operand {call.view_of}")
+    viewed = call.view_of is None or 0 <= call.view_of < len(call.operands)
+    require(viewed, f"{what} is a view of operand {call.view_of}")
     require(call.effect in EFFECTS, f"{what} has the unknown effect {call.effect!r}")
     require(call.launches >= 0, f"{what} has {call.launches} launches")
     made = any(o is None or (TABLE[o.op].band == LIBRARY and o not in known) for o in call.outs)
@@ -164,7 +173,7 @@ def verify(graph: Graph) -> None:
     names = [i.node.attr("name") for i in graph.inputs]
     require(len(set(names)) == len(names), f"two inputs share a name among {names}")
     for given in graph.inputs:
-        require(given.node.op == "input", f"input {given.name or given.node} must be an input node, not {given.node.op}")
+        require(given.node.op == "input", f"input {given.name or given.node} must be an input node")
         _check_layout(f"input {given.node.attr('name')}", given.node, given.layout)
     known = {i.node for i in graph.inputs}
     for k, call in enumerate(graph.calls):
