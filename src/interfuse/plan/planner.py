@@ -14,8 +14,9 @@ from interfuse.cost.model import kernel_estimate
 from interfuse.device.profile import DeviceProfile
 from interfuse.ir.graph import Graph
 from interfuse.ir.node import Node
+from interfuse.lower.canonical import canonical
 from interfuse.lower.families import Target
-from interfuse.lower.kernel import Kernel, Let, Loop, Stmt
+from interfuse.lower.kernel import Kernel
 from interfuse.plan.candidates import (
     Context,
     activation_of,
@@ -41,7 +42,7 @@ def plan(graph: Graph, target: Target | None, profile: DeviceProfile, record: Re
     unavailable  providers that cannot be used here, with the reason
     """
     flow = analyse(graph)
-    context = Context(flow, graph_layouts(graph), target, profile, unavailable or {})
+    context = Context(flow, graph.layouts(), target, profile, unavailable or {})
     rejected: list[tuple[frozenset[int], str]] = []
     groups = form(flow, lambda k: _fusable(flow, k), lambda calls: _judge(calls, context, rejected),
                   lambda union, why: rejected.append((union, why)))
@@ -64,12 +65,6 @@ def library_plan(graph: Graph, profile: DeviceProfile) -> Plan:
         regions.append(Region(short_name(graph.calls[k].target), (k,), _sorted(reads), outputs_of(calls, flow), (candidate,),
                               reason=graph.calls[k].reason or "library path asked for"))
     return Plan(graph, tuple(regions))
-
-
-def graph_layouts(graph: Graph) -> dict[Node, "object"]:
-    """Where values lie when they get a buffer: as captured, graph outputs as the model's caller expects them."""
-    layouts = graph.layouts()
-    return layouts
 
 
 def _fusable(flow: Flow, k: int) -> bool:
@@ -119,7 +114,7 @@ def _region(calls: frozenset[int], context: Context, off: tuple[str, ...], kerne
     for c in candidates:
         for step in c.steps:
             if isinstance(step, KernelStep):
-                read |= {n for n in step.inputs if n not in outputs}
+                read |= {n for n in step.inputs if context.flow.producer.get(n) not in calls}
     ranked = tuple(sorted(candidates, key=lambda c: c.estimate.seconds))
     best = "only the library can run it" if len(ranked) == 1 else f"predicted {ranked[0].estimate.seconds * 1e6:.1f} us"
     return Region(name, tuple(sorted(calls)), _sorted(read), outputs, ranked, 0, opaque or reason or best)
@@ -162,19 +157,13 @@ def _chain(first: Candidate, second: Candidate) -> Candidate:
 def _kernel(calls: frozenset[int], name: str, context: Context, kernels: dict[Kernel, str]) -> KernelStep:
     """The region's kernel under a name of its own; equal kernels share one."""
     step = fused(calls, context)
-    plain = replace(step.kernel, name="", doc=(), body=_without_notes(step.kernel.body))
+    plain = canonical(step.kernel)
     found = kernels.get(plain)
     if found is None:
         wish = "".join(ch if ch.isalnum() else "_" for ch in name)
         taken = sum(1 for n in kernels.values() if n == wish or n.startswith(wish + "_v"))
         found = kernels[plain] = wish if not taken else f"{wish}_v{taken + 1}"
     return replace(step, kernel=replace(step.kernel, name=found, doc=_doc(step, calls, context)))
-
-
-def _without_notes(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """The statements without the model's source lines, which differ between layers whose kernels are equal."""
-    return tuple(replace(s, note="") if isinstance(s, Let) else replace(s, body=_without_notes(s.body))
-                 if isinstance(s, Loop) else s for s in body)
 
 
 def _doc(step: KernelStep, calls: frozenset[int], context: Context) -> tuple[str, ...]:

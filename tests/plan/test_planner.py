@@ -1,0 +1,153 @@
+"""Plans: what joins, what stays apart and why, what is dropped, and that every plan covers and orders its graph."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from interfuse.plan.flow import analyse
+from interfuse.plan.plan import KernelStep, LibraryStep, Plan, ProviderStep
+from interfuse.plan.planner import library_plan
+from tests.plan.made import PROFILE, captured, planned
+
+X, Y, W, V = torch.randn(16, 32), torch.randn(16, 32), torch.randn(48, 32), torch.randn(32)
+B = torch.randn(48)
+
+
+def names(plan: Plan) -> list[str]:
+    return [r.name for r in plan.regions]
+
+
+def check_order(plan: Plan) -> None:
+    """Every region reads only what inputs or earlier regions give, and no call is in two regions."""
+    flow = analyse(plan.graph)
+    given = set(flow.inputs)
+    seen: set[int] = set()
+    for region in plan.regions:
+        assert not seen & set(region.calls)
+        seen |= set(region.calls)
+        assert set(region.inputs) <= given, f"{region.name} reads what nobody gave yet"
+        given |= set(region.outputs)
+    assert seen == set(flow.needed)
+
+
+@pytest.mark.parametrize(("f", "expected"), [
+    (lambda: F.gelu(X + V) + Y, ["add+gelu+add"]),
+    (lambda: F.layer_norm(X + Y, (32,), V, V), ["add+layer_norm"]),
+    (lambda: (F.layer_norm(X + Y, (32,), V, V), X + Y), ["add+layer_norm"]),
+    (lambda: torch.softmax(X * 0.125 + V, -1), ["mul+add+softmax"]),
+    (lambda: torch.var_mean(X, -1), ["var_mean"]),
+    (lambda: (X.mean(-1), X.amax(-1)), ["mean+amax"]),
+    (lambda: torch.sort(torch.tanh(X) * 2).values + 1, ["tanh+mul", "sort", "add"]),
+    (lambda: F.gelu(F.linear(X, W)), ["linear+gelu"]),
+    (lambda: F.gelu(F.linear(X, W)) * 2, ["linear", "gelu+mul"]),
+    (lambda: torch.softmax(torch.softmax(X, -1).t().contiguous(), -1), ["softmax+clone", "softmax"]),
+    (lambda: X.sum(0) + 1, ["sum", "add"]),
+], ids=range(11))
+def test_what_joins(f: Callable[[], Any], expected: list[str]) -> None:
+    plan, _ = planned(f)
+    assert names(plan) == expected
+    check_order(plan)
+
+
+def test_a_path_through_another_region_keeps_two_apart() -> None:
+    def f() -> Any:
+        a = torch.tanh(X)
+        return a + torch.sort(a).values
+    plan, record = planned(f)
+    assert names(plan) == ["tanh", "sort", "add"]
+    refused = [r for e in record.of("region") for r in e.facts["rejected"]]
+    assert any("runs elsewhere" in r["reason"] for r in refused)
+
+
+def test_every_refusal_has_a_reason() -> None:
+    _, record = planned(lambda: X.sum(0) + torch.softmax(X, -1).sum(0))
+    assert all(r["reason"] for e in record.of("region") for r in e.facts["rejected"])
+    assert all(e.facts["reason"] for e in record.of("region"))
+
+
+def test_every_region_has_its_library_path() -> None:
+    plan, _ = planned(lambda: F.layer_norm(F.gelu(F.linear(X, W)), (48,)) + 1)
+    for region in plan.regions:
+        steps = [s.call for s in region.library.steps if isinstance(s, LibraryStep)]
+        assert set(region.calls) <= set(steps)
+        assert len(steps) == len(region.library.steps)
+
+
+def test_a_product_and_its_activation_have_an_epilogue_and_a_chain() -> None:
+    plan, _ = planned(lambda: F.gelu(F.linear(X, W, B), approximate="tanh"))
+    (region,) = plan.regions
+    kinds = [tuple(type(s) for s in c.steps) for c in region.candidates]
+    assert (ProviderStep,) in kinds
+    assert (ProviderStep, KernelStep) in kinds
+    assert (LibraryStep, KernelStep) in kinds
+    epilogues = [dict(s.attrs)["activation"] for c in region.candidates for s in c.steps if isinstance(s, ProviderStep)]
+    assert "gelu_tanh" in epilogues
+
+
+def test_a_provider_that_is_not_there_is_not_a_candidate() -> None:
+    plan, _ = planned(lambda: F.linear(X, W), unavailable={"onednn.linear": "not built"})
+    assert [c.family for c in plan.regions[0].candidates] == ["library"]
+
+
+def test_without_a_target_only_the_library_runs() -> None:
+    plan, record = planned(lambda: torch.tanh(X) + 1, target=None)
+    assert {r.choice.family for r in plan.regions} == {"library"}
+    assert "no kernels are generated" in record.of("region")[0].facts["reason"]
+    check_order(plan)
+
+
+def test_equal_layers_share_one_kernel() -> None:
+    def f() -> Any:
+        x = X
+        for _ in range(3):
+            x = F.layer_norm(torch.sort(x).values + Y, (32,))
+        return x
+    plan, _ = planned(f)
+    kernels = {s.kernel.name for r in plan.regions for c in r.candidates for s in c.steps if isinstance(s, KernelStep)}
+    assert len([n for n in names(plan) if n == "add+layer_norm"]) == 3
+    assert len(kernels) == 1
+
+
+def test_views_and_unread_work_are_dropped_with_a_reason() -> None:
+    def f() -> Any:
+        torch.exp(X).sum(0)
+        return X.view(4, 4, 32).transpose(0, 1) + 1
+    plan, _ = planned(f)
+    assert names(plan) == ["add"]
+    assert plan.dropped
+    assert all(why for _, why in plan.dropped)
+
+
+def test_narrow_buffers_stand_for_their_wide_expressions() -> None:
+    h = X.half()
+    plan, _ = planned(lambda: torch.sort(torch.tanh(h) * 2).values * torch.sigmoid(torch.tanh(h)))
+    check_order(plan)
+
+
+def test_constants_that_a_library_call_reads_are_made_for_it() -> None:
+    plan, _ = planned(lambda: torch.index_select(X, 0, torch.arange(3)) * 2)
+    check_order(plan)
+    plan = library_plan(captured(lambda: torch.index_select(X, 0, torch.arange(3)) * 2), PROFILE)
+    assert all(c.family == "library" for r in plan.regions for c in r.candidates)
+
+
+def test_switched_off_by_part_of_a_name() -> None:
+    plan, _ = planned(lambda: torch.softmax(X + Y, -1), off=("soft",))
+    assert [r.reason for r in plan.regions] == ["switched off by name"]
+
+
+def test_planning_is_linear_in_depth() -> None:
+    def ladder(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        xs = [a, b]
+        for _ in range(13):
+            xs += [xs[-1] + xs[-2], torch.tanh(xs[-1]) * xs[-2]]
+        return xs[-1]
+    plan, _ = planned(ladder, V, V)
+    assert len(plan.regions) == 1
+    kernel = plan.regions[0].choice.steps[0]
+    assert isinstance(kernel, KernelStep)
+    assert len(kernel.kernel.body) < 80, "shared values are computed once"
