@@ -57,7 +57,8 @@ def _norm_then_block_codes():
 
 def _little_layer():
     data = _Data()
-    return (lambda x, weight, bias: torch.relu(functional.linear(x, weight, bias))), (data(20, 48), data(32, 48), data(32))
+    arguments = data(20, 48), data(32, 48), data(32)
+    return (lambda x, weight, bias: torch.relu(functional.linear(x, weight, bias))), arguments
 
 
 def _wide_concatenation():
@@ -79,7 +80,8 @@ def _messages_over_edges():
 
 def _cumulative_softplus():
     data = _Data()
-    return (lambda x, weight: functional.softplus(x.matmul(weight)).cumsum(dim=-1)), (data(12, 96), data(96, 96, scale=0.06))
+    arguments = data(12, 96), data(96, 96, scale=0.06)
+    return (lambda x, weight: functional.softplus(x.matmul(weight)).cumsum(dim=-1)), arguments
 
 
 def _group_norm_swish():

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from interfuse.driver.backend import Backend
 from tests.cases import CASES
 from tests.judge import judge
 
@@ -24,6 +25,18 @@ def test_compiled_case_keeps_the_contract(name):
     function, arguments = case.build()
     verdict = judge(function, arguments, torch.compile(function, backend="interfuse"), case.rule)
     assert verdict.ok, f"{name} ({case.promise}): {verdict.note}"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_case_falls_back(name):
+    """A graph that could not be compiled runs as it came and would keep the contract too: no pass for that."""
+    function, arguments = CASES[name].build()
+    backend = Backend()
+    torch.compile(function, backend=backend)(*arguments)
+    assert backend.compiled
+    for compiled in backend.compiled:
+        assert compiled.record.of("fallback") == []
+        assert compiled.plan is not None
 
 
 @pytest.mark.parametrize("name", CASES)
