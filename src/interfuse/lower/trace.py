@@ -77,7 +77,7 @@ class Tracer:
         """Trace an output and store it into `buffer`, laid out as the region's layouts say."""
         domain = self._domain
         core, chain = core_of(node, self._inputs)
-        wide = math.prod(static(node.shape)) == domain.rows * domain.cols
+        wide = domain.cols > 1 and math.prod(static(node.shape)) == domain.rows * domain.cols
         flat = self._row * domain.cols + self._col if wide else self._row
         index = delinearize(flat, core.shape)
         value = self.value(core, index)
@@ -133,14 +133,26 @@ class Tracer:
             made = self._add(Let(out, "index", (), (("expr", index[0]),)), 0)
             return made if node.dtype is I64 else self._add(Let(self._new("position", node, out.axes), "cast", (made,)), 0)
         if node.op in REDUCES:
-            axes = tuple(a for a in parts[0].axes if a != self._col.name)
-            out = self._new(node.hint or node.op, node, axes)
-            if self._col.name not in parts[0].axes:
-                raise UnsupportedError(f"{node.op} of a value that is the same in every column")
-            return self._add(Reduce(out, node.op, parts[0], self._col.name, Scope.LANE), depth[parts[0]] + 1)
+            return self._reduced(node, parts[0])
         axes = tuple(s.name for s in (self._row, self._col) if any(s.name in p.axes for p in parts))
         made = Let(self._new(node.hint or node.op, node, axes), node.op, tuple(parts), node.attrs, node.source)
         return self._add(made, max((depth[p] for p in parts), default=0))
+
+    def _reduced(self, node: Node, part: Value) -> Value:
+        depth = self.trace.depth
+        if self._col.name in part.axes:
+            axes = tuple(a for a in part.axes if a != self._col.name)
+            made = Reduce(self._new(node.hint or node.op, node, axes), node.op, part, self._col.name, Scope.LANE)
+            return self._add(made, depth[part] + 1)
+        # Every column holds the same value: it is its own maximum, and its sum is a product.
+        if node.op == "prod" and self._domain.cols > 1:
+            raise UnsupportedError("prod of a value that is the same in every column")
+        if node.op == "sum" and self._domain.cols > 1:
+            count = Let(self._new("columns", node, ()), "const", (), (("value", node.dtype.numpy.type(self._domain.cols).item()),))
+            self._add(count, 0)
+            return self._add(Let(self._new(node.hint or node.op, node, part.axes), "mul", (part, count.out)), depth[part])
+        return part if part.dtype is node.dtype else self._add(
+            Let(self._new(node.op, node, part.axes), "cast", (part,)), depth[part])
 
     def _load(self, node: Node, index: tuple[Expr, ...]) -> Value:
         layout = self._layouts[node]
