@@ -1,4 +1,5 @@
-"""Off-line compilation for GPUs that are absent. In: generated modules. Out: resources within limits, and bad kernels named as such."""
+"""Compilation for absent GPUs. In: generated modules. Out: resources within limits, bad kernels named as such."""
+
 from __future__ import annotations
 
 import json
@@ -11,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from interfuse.base.errors import BuildError, CompilerMissingError
 from interfuse.build import triton as build
 from interfuse.build.resources import Resources, check, occupancy, programs_at_once
@@ -44,7 +46,11 @@ def compiled(sources: Sequence[TritonSource], profile: DeviceProfile, cache: Pat
 @pytest.mark.parametrize("device", DEVICES)
 def test_sample_kernels_keep_to_the_limits(device: str, cache: Path) -> None:
     profile = find(device)
-    kernels = [make(8192, cols, dtype, "tile") for make in BUILDERS.values() for cols, dtype in ((4096, F16), (1000, F32), (4000, BF16))]
+    kernels = [
+        make(8192, cols, dtype, "tile")
+        for make in BUILDERS.values()
+        for cols, dtype in ((4096, F16), (1000, F32), (4000, BF16))
+    ]
     for r in compiled([emit(k) for k in kernels], profile, cache):
         assert check(r, profile) is None
         assert 0 < r.registers <= 255 and r.spills == 0 and r.shared <= profile.shared_block
@@ -67,14 +73,20 @@ def test_every_operator_compiles(device: str, cache: Path) -> None:
     for dtype in (F32, F64, I64, I32, I8, U8, BOOL):
         ops = cases.operators(dtype)
         # A few operators a kernel: a failure names them, and no kernel gets so long that it spills.
-        sources += [emit(cases.lowered(*cases.operator_region(dtype, ops[k:k + 12], 4096), f"{dtype}_{k}")[0]) for k in range(0, len(ops), 12)]
+        sources += [
+            emit(cases.lowered(*cases.operator_region(dtype, ops[k : k + 12], 4096), f"{dtype}_{k}")[0])
+            for k in range(0, len(ops), 12)
+        ]
     compiled(sources, find(device), cache)
 
 
 @pytest.mark.parametrize("device", ("H100", "MI300X"))
 def test_every_conversion_compiles(device: str, cache: Path) -> None:
     narrow = [t for t in cases.TORCH if t.bytes == 1 and t.is_float]
-    sources = [emit(cases.lowered(*cases.conversion_region(s, cases.conversions(s, narrow), 4096), f"from_{s}")[0]) for s in cases.TORCH]
+    sources = [
+        emit(cases.lowered(*cases.conversion_region(s, cases.conversions(s, narrow), 4096), f"from_{s}")[0])
+        for s in cases.TORCH
+    ]
     compiled(sources, find(device), cache)
 
 
@@ -137,8 +149,13 @@ def test_the_worker_is_a_module_too_and_free_of_torch(cache: Path) -> None:
             "try: runpy.run_module('interfuse.build.triton_worker', run_name='__main__')\n"
             "finally: assert 'torch' not in sys.modules")
     path = os.pathsep.join(p for p in (str(Path(build.__file__).parents[2]), os.environ.get("PYTHONPATH", "")) if p)
-    done = subprocess.run([sys.executable, "-c", code, str(cache)], input=json.dumps(job) + "\n", capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": path})
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(cache)],
+        input=json.dumps(job) + "\n",
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
     assert done.returncode == 0, done.stderr
     hello, answer = map(json.loads, done.stdout.splitlines())
     assert hello["triton"] and answer["ok"] and ".target sm_90a" in answer["assembly"]
@@ -147,18 +164,33 @@ def test_the_worker_is_a_module_too_and_free_of_torch(cache: Path) -> None:
 def test_products_and_sums_are_not_contracted(cache: Path) -> None:
     axis = Axis("i", 1024, Role.GRID, 1024)
     a, b, c, d, e = (Value(n, F32, ("i",)) for n in "abcde")
-    kernel = Kernel("multiply_add", (*(Param(n, F32, (1024,), (1,)) for n in "abc"), Param("out", F32, (1024,), (1,), "out")), (axis,),
-                    (*(Load(v, v.name, axis.symbol) for v in (a, b, c)), Let(d, "mul", (a, b)), Let(e, "add", (d, c)),
-                     Store("out", axis.symbol, e)))
+    kernel = Kernel(
+        "multiply_add",
+        (*(Param(n, F32, (1024,), (1,)) for n in "abc"), Param("out", F32, (1024,), (1,), "out")),
+        (axis,),
+        (
+            *(Load(v, v.name, axis.symbol) for v in (a, b, c)),
+            Let(d, "mul", (a, b)),
+            Let(e, "add", (d, c)),
+            Store("out", axis.symbol, e),
+        ),
+    )
     (r,) = build.compile_offline([emit(kernel)], "cuda:90", 1, cache, assembly=True)
     assert isinstance(r, Resources) and "mul.rn.f32" in r.assembly and "fma.rn.f32" not in r.assembly
 
 
 # --- limits
 
-@pytest.mark.parametrize(("figures", "reason"), (
-    ((256, 0, 0, 4), "registers"), ((32, 8, 0, 4), "spills 8 bytes"), ((32, 0, 300_000, 4), "shared memory"), ((255, 0, 0, 16), "warps"),
-    ((64, 0, 1024, 4), None)))
+@pytest.mark.parametrize(
+    ("figures", "reason"),
+    (
+        ((256, 0, 0, 4), "registers"),
+        ((32, 8, 0, 4), "spills 8 bytes"),
+        ((32, 0, 300_000, 4), "shared memory"),
+        ((255, 0, 0, 16), "warps"),
+        ((64, 0, 1024, 4), None),
+    ),
+)
 def test_limits(figures: tuple[int, int, int, int], reason: str | None) -> None:
     found = check(Resources("k", "cuda:90", *figures), find("H100"))
     assert found is None if reason is None else reason in str(found)

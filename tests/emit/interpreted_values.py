@@ -1,4 +1,4 @@
-"""What generated Triton kernels compute, under Triton's interpreter. In: kernels and arrays. Out: agreement with float64.
+"""What Triton kernels compute, under Triton's interpreter. In: kernels and arrays. Out: agreement with float64.
 
 Not collected by itself: tests/emit/test_triton_interpreted.py runs it in a process that has TRITON_INTERPRET set.
 """
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType
 from interfuse.ir.evaluate import evaluate
@@ -35,7 +36,9 @@ def test_sample_kernels(name: str, cols: int, kind: str) -> None:
                 held = wanted.astype(dtype.numpy)
             assert cases.misplaced(got, held) == 0
             fine = np.isfinite(wanted) & np.isfinite(held)
-            size = np.abs(wanted[fine]).max(initial=0.0) + max((np.nanmax(np.abs(i[np.isfinite(i)]), initial=0.0) for i in inputs))
+            size = np.abs(wanted[fine]).max(initial=0.0) + max(
+                np.nanmax(np.abs(i[np.isfinite(i)]), initial=0.0) for i in inputs
+            )
             steps = 0.51 if dtype is F16 else 4  # half types are rounded once, from f32
             error = np.abs(got.astype(np.float64)[fine] - wanted[fine])
             floor = float(ml_dtypes.finfo(dtype.numpy).smallest_subnormal)
@@ -90,7 +93,9 @@ def test_random_regions(region: tuple, kind: str) -> None:
         return  # the interpreter truncates to bfloat16
     values = strategies.arrays_for(inputs, kind)
     got = cases.run(kernel, [values[n] for n in reads])
-    for node, g, plain, exact in zip(outputs, got, evaluate(outputs, values), evaluate(outputs, values, wide=True), strict=True):
+    for node, g, plain, exact in zip(
+        outputs, got, evaluate(outputs, values), evaluate(outputs, values, wide=True), strict=True
+    ):
         if not node.dtype.is_float:
             np.testing.assert_array_equal(g, plain)
             continue

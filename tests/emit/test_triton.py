@@ -1,9 +1,11 @@
-"""The Triton emitter's text. In: kernels. Out: golden modules, 64-bit indices exactly where they are needed, masks, refusals."""
+"""The Triton emitter's text. In: kernels. Out: golden modules, 64-bit indices only where needed, masks, refusals."""
+
 from __future__ import annotations
 
 import ast
 
 import pytest
+
 from interfuse.base.errors import UnsupportedError
 from interfuse.emit.triton import emit
 from interfuse.ir.dtypes import BF16, F16, F32, F64, I64, U8, DType
@@ -84,7 +86,10 @@ def test_masks_only_where_a_block_passes_the_end() -> None:
 
 # --- 64-bit indices
 
-@pytest.mark.parametrize(("count", "cols", "wide"), ((1 << 19, 4096, False), ((1 << 19) + 1, 4096, True), (1 << 25, 64, False), (1 << 25, 65, True)))
+@pytest.mark.parametrize(
+    ("count", "cols", "wide"),
+    ((1 << 19, 4096, False), ((1 << 19) + 1, 4096, True), (1 << 25, 64, False), (1 << 25, 65, True)),
+)
 def test_rows_are_wide_where_an_index_passes_32_bits(count: int, cols: int, wide: bool) -> None:
     assert ("tl.program_id(0).to(tl.int64)" in emit(rows(count, cols)).text) is wide
 
@@ -110,7 +115,7 @@ def test_names_that_are_taken_get_an_underscore() -> None:
     axis = Axis("i", 10, Role.GRID, 16)
     names = ("tl", "inside", "lambda", "i", "BLOCK")
     values = [Value(n, F32, ("i",)) for n in names]
-    params = tuple(Param(f"p{k}", F32, (10,), (1,)) for k in range(5)) + (Param("out", F32, (10,), (1,), "out"),)
+    params = (*(Param(f"p{k}", F32, (10,), (1,)) for k in range(5)), Param("out", F32, (10,), (1,), "out"))
     total, body = values[0], [Load(v, f"p{k}", axis.symbol) for k, v in enumerate(values)]
     for k, v in enumerate(values[1:]):
         made = Value(f"sum{k}", F32, ("i",))
@@ -118,7 +123,9 @@ def test_names_that_are_taken_get_an_underscore() -> None:
         total = made
     text = emit(Kernel("class", params, (axis,), (*body, Store("out", axis.symbol, total)))).text
     ast.parse(text)
-    assert "def class_kernel(" in text and "tl_ = tl.load(p0_ptr" in text and "inside_ = " in text and "lambda_ = " in text
+    assert (
+        "def class_kernel(" in text and "tl_ = tl.load(p0_ptr" in text and "inside_ = " in text and "lambda_ = " in text
+    )
 
 
 def test_the_docstring_survives_odd_characters() -> None:
@@ -131,9 +138,15 @@ def test_lines_stay_short() -> None:
     many = [f"a_rather_long_parameter_name_{k}" for k in range(12)]
     axis = Axis("i", 64, Role.GRID, 64)
     values = [Value(n, F32, ("i",)) for n in many]
-    kernel = Kernel("wide", tuple(Param(n, F32, (64,), (1,), "out" if k > 5 else "in") for k, n in enumerate(many)), (axis,),
-                    (*(Load(v, v.name, axis.symbol) for v in values[:6]),
-                     *(Store(n, axis.symbol, v) for n, v in zip(many[6:], values[:6], strict=True))))
+    kernel = Kernel(
+        "wide",
+        tuple(Param(n, F32, (64,), (1,), "out" if k > 5 else "in") for k, n in enumerate(many)),
+        (axis,),
+        (
+            *(Load(v, v.name, axis.symbol) for v in values[:6]),
+            *(Store(n, axis.symbol, v) for n, v in zip(many[6:], values[:6], strict=True)),
+        ),
+    )
     text = emit(kernel).text
     ast.parse(text)
     assert max(len(line) for line in text.splitlines() if not line.endswith(".")) <= 120

@@ -1,4 +1,5 @@
-"""Index arithmetic as Triton text. In: random expressions. Out: the text's value under Triton's own rules for // and %."""
+"""Index arithmetic as Triton text. In: random expressions. Out: the text's value by Triton's own rules of // and %."""
+
 from __future__ import annotations
 
 import re
@@ -7,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from interfuse.base.errors import UnsupportedError
 from interfuse.emit.triton_index import INT32, index_text, wide_symbols
 from interfuse.ir.index import Expr, const, evaluate, floordiv, maximum, minimum, mod, sym
@@ -46,19 +48,30 @@ def expressions(draw: st.DrawFn, depth: int = 4) -> Expr:
     a, b = draw(expressions(depth - 1)), draw(expressions(depth - 1))
     make = draw(st.sampled_from(("add", "mul", "floordiv", "mod", "min", "max")))
     n = draw(st.integers(1, 9))
-    return {"add": lambda: a + b, "mul": lambda: a * (n - 4), "floordiv": lambda: floordiv(a, n), "mod": lambda: mod(a, n),
-            "min": lambda: minimum(a, b), "max": lambda: maximum(a, b)}[make]()
+    return {
+        "add": lambda: a + b,
+        "mul": lambda: a * (n - 4),
+        "floordiv": lambda: floordiv(a, n),
+        "mod": lambda: mod(a, n),
+        "min": lambda: minimum(a, b),
+        "max": lambda: maximum(a, b),
+    }[make]()
 
 
 @given(e=expressions(), row=st.integers(0, 40), col=st.integers(0, 12))
 def test_text_means_the_expression(e: Expr, row: int, col: int) -> None:
     text = re.sub(r"(?<![\w.])(\d+)", r"T(\1)", index_text(e, str))
     tl = SimpleNamespace(minimum=min, maximum=max)
-    assert eval(text, {"row": Truncating(row), "col": Truncating(col), "T": Truncating, "tl": tl}) == evaluate(e, {"row": row, "col": col})
+    assert eval(text, {"row": Truncating(row), "col": Truncating(col), "T": Truncating, "tl": tl}) == evaluate(
+        e, {"row": row, "col": col}
+    )
 
 
 def test_plain_texts() -> None:
-    assert index_text(ROW * 64 + COL, str, lambda n: "COLS" if n == 64 else str(n)) in ("row * COLS + col", "col + row * COLS")
+    assert index_text(ROW * 64 + COL, str, lambda n: "COLS" if n == 64 else str(n)) in (
+        "row * COLS + col",
+        "col + row * COLS",
+    )
     assert index_text(floordiv(ROW + COL, 5), str) == "(col + row) // 5"
     assert index_text(floordiv(ROW + -3, 5), str) == "(row + 2) // 5 - 1"
     assert index_text(mod(ROW, 5) * 3, str) == "row % 5 * 3"
@@ -73,6 +86,8 @@ def test_one_symbol_is_widened_and_preferred_ones_first() -> None:
     row, col = sym("row", 0, 1 << 20), sym("col", 0, 1 << 12)
     assert wide_symbols([row * 4096 + col], ("row", "col")) == {"row"}
     assert wide_symbols([row * 2000 + col], ("row", "col")) == frozenset()
-    assert wide_symbols([col * (1 << 20) + row], ("row", "col")) == {"col"}, "widening row would leave the product in 32 bits"
+    assert wide_symbols([col * (1 << 20) + row], ("row", "col")) == {"col"}, (
+        "widening row would leave the product in 32 bits"
+    )
     with pytest.raises(UnsupportedError, match="without an axis"):
         wide_symbols([sym("n", 0, INT32) * 2 + row], ("row",))

@@ -1,4 +1,4 @@
-"""Generated Triton kernels under the interpreter. In: interpreted_values.py. Out: that its tests pass, in a process of their own.
+"""Triton kernels under the interpreter. In: interpreted_values.py. Out: its tests pass, in a process of their own.
 
 TRITON_INTERPRET must be set before Triton is first imported, so this process cannot run them.
 """
@@ -13,8 +13,24 @@ HERE = Path(__file__).parent
 
 
 def test_values_under_the_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", str(HERE / "interpreted_values.py")]
-    done = subprocess.run(command, cwd=HERE.parents[1], env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
-                          capture_output=True, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        str(HERE / "interpreted_values.py"),
+    ]
+    done = subprocess.run(
+        command,
+        cwd=HERE.parents[1],
+        env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert " passed" in done.stdout

@@ -1,4 +1,4 @@
-"""Regions and kernels that exercise the Triton emitter. In: element types. Out: kernels, runs of them, and how far off they are.
+"""Regions and kernels for the Triton emitter's tests. In: element types. Out: kernels, runs of them, errors.
 
 The same cases run under Triton's interpreter on this machine and on a GPU where there is one; `device` says which.
 """
@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import ml_dtypes
 import numpy as np
 import torch
+
 from interfuse.emit.triton import emit
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import ALL, BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, DType
@@ -21,9 +22,19 @@ from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Reduce,
 from interfuse.run.gpu import load
 
 TORCH: Mapping[DType, torch.dtype] = {
-    BOOL: torch.bool, U8: torch.uint8, I8: torch.int8, I16: torch.int16, I32: torch.int32, I64: torch.int64,
-    F8E4M3: torch.float8_e4m3fn, F8E5M2: torch.float8_e5m2, F16: torch.float16, BF16: torch.bfloat16, F32: torch.float32,
-    F64: torch.float64}
+    BOOL: torch.bool,
+    U8: torch.uint8,
+    I8: torch.int8,
+    I16: torch.int16,
+    I32: torch.int32,
+    I64: torch.int64,
+    F8E4M3: torch.float8_e4m3fn,
+    F8E5M2: torch.float8_e5m2,
+    F16: torch.float16,
+    BF16: torch.bfloat16,
+    F32: torch.float32,
+    F64: torch.float64,
+}
 """PyTorch's name of each element type."""
 
 NUMBERS = (F32, F64, I64, I32, I8, U8)
@@ -56,7 +67,10 @@ def run(kernel: Kernel, inputs: Sequence[np.ndarray], device: str = "cpu", sizes
     params = [p for p in kernel.params if p.mode == "in"]
     results = [p for p in kernel.params if p.mode == "out"]
     ins = [tensor(a, p.dtype, device) for a, p in zip(inputs, params, strict=True)]
-    outs = [tensor(np.full(s, 7), p.dtype, device) for p, s in zip(results, shapes or [p.shape for p in results], strict=True)]
+    outs = [
+        tensor(np.full(s, 7), p.dtype, device)
+        for p, s in zip(results, shapes or [p.shape for p in results], strict=True)
+    ]
     load(emit(kernel), kernel)((*ins, *outs), sizes)
     return [array(t, p.dtype) for t, p in zip(outs, results, strict=True)]
 
@@ -67,7 +81,9 @@ def lowered(inputs: Sequence[Node], outputs: Sequence[Node], name: str = "region
     return lower(name, Work(tuple(outputs), frozenset(inputs), layouts), GPU)
 
 
-def run_region(inputs: Sequence[Node], outputs: Sequence[Node], values: Mapping[Node, np.ndarray], device: str = "cpu") -> list[np.ndarray]:
+def run_region(
+    inputs: Sequence[Node], outputs: Sequence[Node], values: Mapping[Node, np.ndarray], device: str = "cpu"
+) -> list[np.ndarray]:
     """What the region's kernel computes."""
     kernel, reads = lowered(inputs, outputs)
     return run(kernel, [values[n] for n in reads], device)
@@ -94,7 +110,7 @@ def worst_ulps(got: np.ndarray, wanted: np.ndarray, dtype: DType) -> float:
 # --- operators
 
 def operands(dtype: DType, count: int, seed: int = 0) -> list[np.ndarray]:
-    """Two operand arrays of `dtype`: random, huge, tiny and special numbers, every pair of the special ones among them."""
+    """Two operand arrays of `dtype`: random, huge and tiny numbers, and every pair of special ones."""
     rng = np.random.default_rng(seed)
     if dtype is BOOL:
         return [rng.random(count) < 0.5 for _ in range(2)]
@@ -103,7 +119,9 @@ def operands(dtype: DType, count: int, seed: int = 0) -> list[np.ndarray]:
         odd = np.array([info.min, info.max, 0, 1, 2, 3, 7], dtype.numpy)
         small = [rng.integers(max(info.min, -40), 40, count).astype(dtype.numpy) for _ in range(2)]
     else:
-        odd = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -2.5, 1e-30, -1e-6, 90.0, -90.0, 1e5], dtype.numpy)
+        odd = np.array(
+            [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -2.5, 1e-30, -1e-6, 90.0, -90.0, 1e5], dtype.numpy
+        )
         scale = 10.0 ** rng.integers(-3, 3, count)
         small = [(rng.standard_normal(count) * scale).astype(dtype.numpy) for _ in range(2)]
     pairs = np.array(np.meshgrid(odd, odd)).reshape(2, -1)
@@ -116,7 +134,7 @@ def operators(dtype: DType) -> list[str]:
     """The element-wise operators that exist on `dtype` and have Triton text."""
     out = []
     for op in sorted(POINTWISE - {"cast", "round"}):
-        if dtype.is_float and op in BITWISE | SHIFTS or not dtype.is_float and (op in FLOAT_ONLY or op == "pow"):
+        if (dtype.is_float and op in BITWISE | SHIFTS) or (not dtype.is_float and (op in FLOAT_ONLY or op == "pow")):
             continue
         if dtype is BOOL and op in NUMBERS_ONLY | SHIFTS | {"sign"}:
             continue
@@ -127,7 +145,11 @@ def operators(dtype: DType) -> list[str]:
 
 def operator_region(dtype: DType, ops: Sequence[str], count: int) -> tuple[list[Node], list[Node]]:
     """(inputs, outputs): each operator applied to two inputs of [count]; where's condition is a third one."""
-    x, y, test = b.placeholder("x", dtype, (count,)), b.placeholder("y", dtype, (count,)), b.placeholder("test", BOOL, (count,))
+    x, y, test = (
+        b.placeholder("x", dtype, (count,)),
+        b.placeholder("y", dtype, (count,)),
+        b.placeholder("test", BOOL, (count,)),
+    )
     outputs = []
     for op in ops:
         args = (test, x, y) if op == "where" else (x, y)[:TABLE[op].arity]
@@ -152,7 +174,9 @@ def check_operators(dtype: DType, device: str, ulps: float) -> None:
         y = np.where(fine, y, np.ones(1, y.dtype))
     ops = operators(dtype)
     inputs, outputs = operator_region(dtype, ops, count)
-    values = dict(zip(inputs, [{"x": x, "y": y, "test": np.arange(count) % 3 == 0}[n.attr("name")] for n in inputs], strict=True))
+    values = dict(
+        zip(inputs, [{"x": x, "y": y, "test": np.arange(count) % 3 == 0}[n.attr("name")] for n in inputs], strict=True)
+    )
     got = run_region(inputs, outputs, values, device)
     plain, exact = evaluate(outputs, values), evaluate(outputs, values, wide=True)
     for op, g, p, e in zip(ops, got, plain, exact, strict=True):
@@ -184,13 +208,19 @@ def check_reductions(dtype: DType, rows: int, cols: int, device: str) -> None:
         x[0, cols // 2], x[-1, :] = np.nan, -np.inf
     inputs, outputs = reduction_region(dtype, rows, cols)
     values = {inputs[0]: x}
-    got, plain, exact = run_region(inputs, outputs, values, device), evaluate(outputs, values), evaluate(outputs, values, wide=True)
+    got, plain, exact = (
+        run_region(inputs, outputs, values, device),
+        evaluate(outputs, values),
+        evaluate(outputs, values, wide=True),
+    )
     for node, g, p, e in zip(outputs, got, plain, exact, strict=True):
         assert misplaced(g, p) == 0, f"{node.op} of {dtype}[{rows}, {cols}]"
         if node.op in ("sum", "prod") and dtype.is_float:
             size = np.abs(x.astype(np.float64)).sum(1) if node.op == "sum" else np.abs(e)
             fine = np.isfinite(e)
-            assert (np.abs(g[fine] - e[fine]) <= 2 * cols * dtype.ulp * size[fine]).all(), f"{node.op} of {dtype}[{rows}, {cols}]"
+            assert (np.abs(g[fine] - e[fine]) <= 2 * cols * dtype.ulp * size[fine]).all(), (
+                f"{node.op} of {dtype}[{rows}, {cols}]"
+            )
         else:
             np.testing.assert_array_equal(g, p, err_msg=f"{node.op} of {dtype}[{rows}, {cols}]")
 
@@ -205,7 +235,9 @@ def conversion_region(source: DType, targets: Sequence[DType], count: int) -> tu
 
 def conversions(source: DType, narrow: Sequence[DType] = (F16, BF16)) -> list[DType]:
     """The types that `source` is cast to: all but itself and, of the 8-bit floats, those not in `narrow`."""
-    return [t for t in ALL.values() if t in TORCH and t is not source and (t.bytes > 1 or not t.is_float or t in narrow)]
+    return [
+        t for t in ALL.values() if t in TORCH and t is not source and (t.bytes > 1 or not t.is_float or t in narrow)
+    ]
 
 
 def check_conversions(source: DType, targets: Sequence[DType], device: str) -> None:
@@ -218,18 +250,24 @@ def check_conversions(source: DType, targets: Sequence[DType], device: str) -> N
         given = whole if target.kind in ("int", "uint") and source.is_float else x
         (got,) = run_region(inputs, outputs, {inputs[0]: given}, device)
         wanted = array(tensor(given, source).to(TORCH[target]), target)
-        np.testing.assert_array_equal(got.astype(np.float64), wanted.astype(np.float64), err_msg=f"{source} to {target}")
+        np.testing.assert_array_equal(
+            got.astype(np.float64), wanted.astype(np.float64), err_msg=f"{source} to {target}"
+        )
 
 
 # --- kernels by hand: what no family of lowering makes yet
 
-def carried(rows: int, cols: int, dtype: DType, ops: Sequence[str] = ("sum", "max", "min", "prod"), block: int = 16) -> Kernel:
+def carried(
+    rows: int, cols: int, dtype: DType, ops: Sequence[str] = ("sum", "max", "min", "prod"), block: int = 16
+) -> Kernel:
     """Reductions carried through a serial loop, then y = x - max in a second one."""
     row, col = Axis("row", rows, Role.GRID), Axis("col", cols, Role.SERIAL, block)
     at = row.symbol * cols + col.symbol
     x = Value("x", dtype, ("row", "col"))
     results = [Value(f"x_{op}", dtype, ("row",)) for op in ops]
-    first = Loop("col", (Load(x, "x", at), *(Reduce(v, op, x, "col", Scope.CARRY) for v, op in zip(results, ops, strict=True))))
+    first = Loop(
+        "col", (Load(x, "x", at), *(Reduce(v, op, x, "col", Scope.CARRY) for v, op in zip(results, ops, strict=True)))
+    )
     y = Value("y", dtype, ("row", "col"))
     second = Loop("col", (Load(x, "x", at), Let(y, "sub", (x, results[1])), Store("y", at, y)))
     stores = [Store(f"out_{op}", row.symbol, v) for v, op in zip(results, ops, strict=True)]

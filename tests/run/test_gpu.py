@@ -1,4 +1,5 @@
-"""The Triton launcher where there is no GPU to launch on. In: generated modules. Out: typed errors, and nothing run for no elements."""
+"""The Triton launcher without a GPU. In: generated modules. Out: typed errors, nothing launched for no elements."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -7,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+
 from interfuse.base.errors import BuildError, CompilerMissingError, DeviceError, LaunchError
 from interfuse.device.table import find
 from interfuse.emit.triton import TritonSource, emit, options
@@ -57,12 +59,17 @@ def test_what_triton_throws_becomes_a_launch_error() -> None:
     class Refusing(Recording):
         def __getitem__(self, grid: tuple[int, ...]):  # type: ignore[no-untyped-def]
             raise RuntimeError("out of resource: shared memory\nand more")
-    with pytest.raises(LaunchError, match=r"RuntimeError: out of resource: shared memory\); the region runs the library"):
+
+    with pytest.raises(
+        LaunchError, match=r"RuntimeError: out of resource: shared memory\); the region runs the library"
+    ):
         gpu.Launcher(emit(KERNEL), KERNEL, Refusing(), "cuda")((torch.zeros(256), torch.zeros(256)))
 
 
 def test_figures_of_the_first_launch_are_kept() -> None:
-    compiled = SimpleNamespace(n_regs=40, n_spills=2, metadata=SimpleNamespace(shared=128, target=SimpleNamespace(backend="cuda", arch=90)))
+    compiled = SimpleNamespace(
+        n_regs=40, n_spills=2, metadata=SimpleNamespace(shared=128, target=SimpleNamespace(backend="cuda", arch=90))
+    )
 
     class Compiling(Recording):
         def __getitem__(self, grid: tuple[int, ...]):  # type: ignore[no-untyped-def]
@@ -102,12 +109,26 @@ def device(monkeypatch: pytest.MonkeyPatch, **stated: object) -> None:
 
 
 def test_a_known_gpu_takes_the_tables_figures_and_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    device(monkeypatch, name="NVIDIA H200", major=9, minor=0, multi_processor_count=132, L2_cache_size=60 << 20, shared_memory_per_block_optin=232448)
+    device(
+        monkeypatch,
+        name="NVIDIA H200",
+        major=9,
+        minor=0,
+        multi_processor_count=132,
+        L2_cache_size=60 << 20,
+        shared_memory_per_block_optin=232448,
+    )
     p = gpu.profile_of(0)
-    assert (p.name, p.arch, p.units, p.cache) == ("NVIDIA H200", "sm_90", 132, 60 << 20) and p.bandwidth == find("H200").bandwidth
+    assert (p.name, p.arch, p.units, p.cache) == ("NVIDIA H200", "sm_90", 132, 60 << 20) and p.bandwidth == find(
+        "H200"
+    ).bandwidth
 
 
 def test_an_unknown_gpu_is_taken_for_a_share_of_the_nearest_one(monkeypatch: pytest.MonkeyPatch) -> None:
     device(monkeypatch, name="NVIDIA Example", major=8, minor=0, multi_processor_count=54)
     p, like = gpu.profile_of(0), find("A100")
-    assert (p.arch, p.units) == ("sm_80", 54) and p.bandwidth == like.bandwidth / 2 and p.flops_of("f32") == like.flops_of("f32") / 2
+    assert (
+        (p.arch, p.units) == ("sm_80", 54)
+        and p.bandwidth == like.bandwidth / 2
+        and p.flops_of("f32") == like.flops_of("f32") / 2
+    )

@@ -1,4 +1,5 @@
-"""What a compiled kernel takes of a GPU. In: figures from the assembler, a device profile. Out: fits, or the reason why not."""
+"""What a compiled kernel takes of a GPU. In: the assembler's figures, a device profile. Out: fits, or why not."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from interfuse.device.profile import DeviceProfile
 
 @dataclass(frozen=True)
 class Resources:
-    """One kernel compiled for one target. `registers` a thread (vector registers on AMD), `spills` and `shared` in bytes.
+    """One kernel compiled for one target: `registers` a thread (vector ones on AMD), `spills` and `shared` in bytes.
 
     `spills` are stores and loads of registers to local memory, a thread; `shared` is a program's; `assembly` the PTX or
     AMDGCN text, empty unless it was asked for; `seconds` the time that the compilation took.
@@ -25,7 +26,7 @@ class Resources:
 
 
 def programs_at_once(resources: Resources, profile: DeviceProfile) -> int:
-    """How many programs one unit of the device holds at once, by registers, shared memory and threads; 0 = cannot run."""
+    """How many programs a unit of the device holds at once, by registers, shared memory and threads; 0 = cannot run."""
     threads = resources.warps * profile.lanes
     # Registers are given to whole warps in pieces of eight a thread.
     registers = -(-max(resources.registers, 1) // 8) * 8 * threads

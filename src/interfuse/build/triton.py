@@ -1,7 +1,7 @@
 """Off-line compilation of Triton kernels. In: generated modules, a target. Out: Resources, or BuildError, for each.
 
-Works for GPUs that are absent. Kernels are compiled in worker processes, one job at a time each: where a kernel ends its
-worker, it alone is reported and a new worker takes the next one.
+Works for GPUs that are absent. Kernels are compiled in worker processes, one job at a time each: where a kernel ends
+its worker, it alone is reported and a new worker takes the next one.
 """
 from __future__ import annotations
 
@@ -30,10 +30,14 @@ class _Worker:
     def __init__(self, cache: Path | None) -> None:
         # -P keeps this folder, whose triton.py is not the package, out of the import path.
         command = [sys.executable, "-P", str(WORKER), *([str(cache)] if cache else [])]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
         if self._read() is None:
             self.close()
-            raise CompilerMissingError("the Triton worker does not start: install triton (python -c 'import triton' shows what fails).")
+            raise CompilerMissingError(
+                "the Triton worker does not start: install triton (python -c 'import triton' shows what fails)."
+            )
 
     def _read(self) -> dict[str, Any] | None:
         """The next answer; None where the process ended or took too long."""
@@ -110,7 +114,8 @@ def _job(source: TritonSource, target: str, assembly: bool) -> dict[str, Any]:
 
 def _result(source: TritonSource, target: str, answer: dict[str, Any] | None) -> Resources | BuildError:
     if answer is None:
-        return BuildError(f"{source.entry}: the compiler for {target} crashed or passed {SECONDS:.0f} s; the region runs the library path.")
+        return BuildError(f"{source.entry}: the compiler for {target} crashed or passed {SECONDS:.0f} s; "
+                          "the region runs the library path.")
     if not answer["ok"]:
         first = "\n".join(str(answer["error"]).strip().splitlines()[:8])
         return BuildError(f"{source.entry} does not compile for {target}: {first}")

@@ -1,9 +1,9 @@
 """A process that compiles Triton kernels for a GPU that need not be here. In: JSON jobs, one a line. Out: JSON results.
 
-Stands alone (no torch, nothing else of the package), because a bad kernel can end the process that compiles it. The first
-line out is {"triton": version}. A job is {text, entry, arguments, constants, warps, target, assembly, options}; its result
-{ok, error} or {ok, registers, spills, shared, seconds, assembly_bytes, assembly}. The first argument names Triton's cache
-folder.
+Stands alone (no torch, nothing else of the package), because a bad kernel can end the process that compiles it. The
+first line out is {"triton": version}. A job is {text, entry, arguments, constants, warps, target, assembly, options};
+its result {ok, error} or {ok, registers, spills, shared, seconds, assembly_bytes, assembly}. The first argument names
+Triton's cache folder.
 """
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def compile_job(job: dict[str, Any]) -> dict[str, Any]:
     started = time.perf_counter()
     kind, arch = job["target"].split(":")
     target = GPUTarget("cuda", int(arch), 32) if kind == "cuda" else GPUTarget("hip", arch, 64)
-    signature = {name: of for name, of in job["arguments"]} | {name: "constexpr" for name, _ in job["constants"]}
+    signature = dict(job["arguments"]) | {name: "constexpr" for name, _ in job["constants"]}
     attrs = {(k,): ALIGNED for k, (_, of) in enumerate(job["arguments"]) if of.startswith("*")}
     source = ASTSource(load(job["text"], job["entry"]), signature, dict(job["constants"]), attrs)
     compiled = triton.compile(source, target=target, options={"num_warps": job["warps"], **job["options"]})
@@ -55,11 +55,13 @@ def _nvidia(ptx: str, arch: int) -> dict[str, int]:
         path = Path(folder) / "kernel.ptx"
         path.write_text(ptx)
         # Beside the input and output these are the flags that Triton itself gives.
-        done = subprocess.run([get_ptxas(arch).path, "-v", "--fmad=false", f"--gpu-name={sm_arch_from_capability(arch)}",
-                               str(path), "-o", str(path.with_suffix(".cubin"))], capture_output=True, text=True, check=True)
+        command = [get_ptxas(arch).path, "-v", "--fmad=false", f"--gpu-name={sm_arch_from_capability(arch)}", str(path),
+                   "-o", str(path.with_suffix(".cubin"))]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
     report = done.stderr + done.stdout
     registers = max(int(n) for n in re.findall(r"Used (\d+) registers", report))
-    return {"registers": registers, "spills": sum(int(n) for n in re.findall(r"(\d+) bytes spill (?:stores|loads)", report))}
+    spills = sum(int(n) for n in re.findall(r"(\d+) bytes spill (?:stores|loads)", report))
+    return {"registers": registers, "spills": spills}
 
 
 def _amd(assembly: str) -> dict[str, int]:

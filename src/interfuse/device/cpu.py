@@ -1,4 +1,5 @@
-"""The CPU that this process runs on. In: /proc and /sys, as far as they are there. Out: its DeviceProfile, not measured."""
+"""The CPU that this process runs on. In: /proc and /sys, as far as they exist. Out: its DeviceProfile, not measured."""
+
 from __future__ import annotations
 
 import os
@@ -13,15 +14,23 @@ AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 AVX2 = ("avx2", "fma")
 
 
-def profile(proc: Path = Path("/proc/cpuinfo"), caches: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> DeviceProfile:
+def profile(
+    proc: Path = Path("/proc/cpuinfo"), caches: Path = Path("/sys/devices/system/cpu/cpu0/cache")
+) -> DeviceProfile:
     """The profile of this CPU: vector extension, usable cores, caches. What cannot be read keeps the table's figure."""
     info = _text(proc)
     flags = set(_field(info, "flags").split())
-    arch, lanes = ("avx512", 16) if flags.issuperset(AVX512) else ("avx2", 8) if flags.issuperset(AVX2) else ("portable", 4)
+    arch, lanes = ("avx2", 8) if flags.issuperset(AVX2) else ("portable", 4)
+    if flags.issuperset(AVX512):
+        arch, lanes = "avx512", 16
     known = table.cpu(arch, lanes, _cores())
     sizes = _cache_sizes(caches)
-    return replace(known, name=_field(info, "model name") or known.name, cache=sizes.get(max(sizes, default=0), known.cache),
-                   unit_cache=sizes.get(2, known.unit_cache))
+    return replace(
+        known,
+        name=_field(info, "model name") or known.name,
+        cache=sizes.get(max(sizes, default=0), known.cache),
+        unit_cache=sizes.get(2, known.unit_cache),
+    )
 
 
 def _text(path: Path) -> str:

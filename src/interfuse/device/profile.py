@@ -1,4 +1,4 @@
-"""The profile of a device. In: figures from the table, the system or a probe. Out: a frozen value that the planner reads.
+"""The profile of a device. In: figures from the table, the system or a probe. Out: a frozen value that planners read.
 
 A profile is a spec: nothing here looks at a device, so plans can be made for hardware that is absent.
 """
@@ -42,7 +42,7 @@ class DeviceProfile:
     measured: bool = False
 
     def flops_of(self, dtype: str) -> float:
-        """Operations a second on the element type named (f32, bf16, ...); a type without an entry runs at f32's rate."""
+        """Operations a second on the element type named (f32, bf16, ...); a type without an entry has f32's rate."""
         rates = dict(self.flops)
         return rates.get(dtype, rates["f32"])
 
@@ -59,8 +59,11 @@ class DeviceProfile:
                  f"cache {self.cache / 2**20:.4g} MiB, launch {self.launch * 1e6:.3g} us",
                  f"  TFLOP/s: {rates}"]
         if self.kind != "cpu":
-            lines.append(f"  a unit: {self.threads} threads in warps of {self.lanes}, {self.registers} registers "
-                         f"({self.thread_registers} a thread), shared memory {self.shared_unit} bytes ({self.shared_block} a program)")
+            lines.append(
+                f"  a unit: {self.threads} threads in warps of {self.lanes}, {self.registers} registers "
+                f"({self.thread_registers} a thread), {self.shared_unit} bytes of shared memory "
+                f"({self.shared_block} a program)"
+            )
         else:
             lines.append(f"  a core: {self.lanes} lanes of 32 bits, private cache {self.unit_cache / 2**10:.4g} KiB")
         lines.append("  bandwidth and launch cost measured here" if self.measured else "  from the table, not measured")

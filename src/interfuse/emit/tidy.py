@@ -17,7 +17,12 @@ from interfuse.lower.kernel import Kernel, Let, Load, Loop, Reduce, Stmt, Store,
 def tidy(kernel: Kernel) -> Kernel:
     """`kernel` with casts folded into loads and stores and with what nobody uses left out."""
     types = {p.name: p.dtype for p in kernel.params}
-    for step in (_drop_rounds, lambda body: _fold_loads(body, types), lambda body: _fold_stores(body, types), _drop_unused):
+    for step in (
+        _drop_rounds,
+        lambda body: _fold_loads(body, types),
+        lambda body: _fold_stores(body, types),
+        _drop_unused,
+    ):
         kernel = replace(kernel, body=step(kernel.body))
     return kernel
 

@@ -40,7 +40,7 @@ class TritonSource:
 
 
 def emit(kernel: Kernel) -> TritonSource:
-    """The Triton module for `kernel`; UnsupportedError where it has no text (scratch rows, integer powers, huge tiles)."""
+    """The Triton module for `kernel`; UnsupportedError where it has no text (scratch rows, huge tiles, ...)."""
     if any(p.mode == "scratch" for p in kernel.params):
         raise UnsupportedError("scratch rows: a GPU program keeps its row in registers")
     kernel = tidy(kernel)
@@ -69,12 +69,14 @@ def emit(kernel: Kernel) -> TritonSource:
     imports = "import triton\nimport triton.language as tl\n"
     if "libdevice." in code:
         imports += "from triton.language.extra import libdevice\n"
-    return TritonSource(f'"""{_doc(kernel, grid)}\n"""\n{imports}\n\n{code}', entry, arguments, constants, grid, kernel.warps)
+    return TritonSource(
+        f'"""{_doc(kernel, grid)}\n"""\n{imports}\n\n{code}', entry, arguments, constants, grid, kernel.warps
+    )
 
 
 def options(kind: str) -> dict[str, bool]:
-    """Compiler options for "cuda" or "hip": no contraction of a * b + c, which would round otherwise than eager does and
-    can move a floor or a comparison, and no flushing of subnormals inside libdevice.
+    """Compiler options for "cuda" or "hip": no contraction of a * b + c, which would round otherwise than eager does
+    and can move a floor or a comparison, and no flushing of subnormals inside libdevice.
     """
     return {"enable_fp_fusion": False} | ({"enable_reflect_ftz": False} if kind == "cuda" else {})
 

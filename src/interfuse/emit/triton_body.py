@@ -1,8 +1,8 @@
-"""The statements of a Kernel as Triton text. In: a tidied Kernel. Out: lines, and what they use: helpers, masks, indices.
+"""The statements of a Kernel as Triton text. In: a tidied Kernel. Out: lines, and the helpers and masks that they use.
 
-One line a value. A lane axis (a grid axis with block > 1, a tile, a serial step) is one dimension of every tensor that
-varies over it; the others have size 1 there, so that shapes meet by broadcasting. With one lane axis tensors are 1-D and
-what does not vary over it is a scalar. Masked lanes enter a reduction as its identity.
+One line a value. A lane axis (a grid axis with block > 1, a tile, a serial step) is one dimension of every tensor
+that varies over it; the others have size 1 there, so that shapes meet by broadcasting. With one lane axis tensors are
+1-D and what does not vary over it is a scalar. Masked lanes enter a reduction as its identity.
 """
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ class Lane:
     @property
     def passes_end(self) -> bool:
         """True where a block can hold lanes past the axis's end."""
-        axis = self.axis
-        return axis.extent != axis.block if axis.role is Role.TILE else not isinstance(axis.extent, int) or axis.extent % axis.block != 0
+        extent, block = self.axis.extent, self.axis.block
+        if self.axis.role is Role.TILE:
+            return extent != block
+        return not isinstance(extent, int) or extent % block != 0
 
     def numbers(self) -> str:
         """0, 1, ..., block - 1 along this dimension."""
@@ -46,17 +48,22 @@ class Lane:
 
 
 def _padded(axis: Axis) -> int:
-    """The most indices that the axis's blocks can cover, lanes past its end counted in: those are compared with the end."""
+    """The most indices that the axis's blocks can cover, lanes past its end counted in: these are compared with it."""
     return wrap(axis.extent).hi + axis.block - 1
 
 
 def lanes_of(kernel: Kernel) -> dict[str, Lane]:
     """The kernel's lane axes by name, in order."""
     axes = [a for a in kernel.axes if a.role is not Role.GRID or a.block > 1]
-    alone = len(axes) == 1
-    return {a.name: Lane(a, k, len(axes), "BLOCK" if alone else f"{a.name.upper()}_BLOCK",
-                         f"{a.name.upper()}{'S' if len(a.name) > 1 else '_SIZE'}" if isinstance(a.extent, int) else index_text(a.extent, str),
-                         "inside" if alone else f"{a.name}_inside") for k, a in enumerate(axes)}
+    lanes = {}
+    for k, a in enumerate(axes):
+        upper = a.name.upper()
+        extent = f"{upper}S" if len(upper) > 1 else f"{upper}_SIZE"
+        if isinstance(a.extent, Expr):
+            extent = index_text(a.extent, str)
+        block, mask = ("BLOCK", "inside") if len(axes) == 1 else (f"{upper}_BLOCK", f"{a.name}_inside")
+        lanes[a.name] = Lane(a, k, len(axes), block, extent, mask)
+    return lanes
 
 
 class Body:
@@ -67,9 +74,9 @@ class Body:
         self.helpers: dict[str, None] = {}
         self.used_masks: set[str] = set()
         self._taken = {
-            *keyword.kwlist, *prelude.HELPERS, "tl", "triton", "libdevice", "float", "range", "program", "at", kernel.name, *kernel.symbols,
-            *(f"{p.name}_ptr" for p in kernel.params), *(n for a in kernel.axes for n in (a.name, f"{a.name}_start")),
-            *(lane.mask for lane in self.lanes.values())}
+            *keyword.kwlist, *prelude.HELPERS, "tl", "triton", "libdevice", "float", "range", "program", "at",
+            kernel.name, *kernel.symbols, *(f"{p.name}_ptr" for p in kernel.params),
+            *(n for a in kernel.axes for n in (a.name, f"{a.name}_start")), *(x.mask for x in self.lanes.values())}
         self._names: dict[Value, str] = {}
         statements = walk(kernel.body)
         self._literals = {s.out: prelude.literal(dict(s.attrs)["value"], s.out.dtype)
@@ -79,7 +86,8 @@ class Body:
         self.exprs = [s.index for s in accesses]
         self.exprs += [wrap(dict(s.attrs)["expr"]) for s in statements if isinstance(s, Let) and s.op == "index"]
         by_role = sorted(kernel.axes, key=lambda a: (Role.GRID, Role.SERIAL, Role.TILE).index(a.role))
-        self.wide = wide_symbols(self.exprs, tuple(a.name for a in by_role)) | {a.name for a in kernel.axes if _padded(a) > INT32}
+        self.wide = wide_symbols(self.exprs, tuple(a.name for a in by_role))
+        self.wide |= {a.name for a in kernel.axes if _padded(a) > INT32}
         self.named = self._name_indices(accesses)
 
     def _name_indices(self, accesses: list[Load | Store]) -> dict[Expr, str]:
@@ -112,9 +120,10 @@ class Body:
             if not isinstance(s, Let):
                 typed |= mine
                 continue
-            free = s.op in prelude.INFIX or (s.op in prelude.WEAK and all(a.dtype in (F32, I32, BOOL) for a in mine))
+            weak = s.op in prelude.WEAK and all(a.dtype in (F32, I32, BOOL) for a in mine)
             alone = mine.issuperset(s.args) and s.op != "where"
-            if alone or not free or any(a.dtype not in (F32, F64, I32, I64, BOOL) for a in mine):
+            small = any(a.dtype not in (F32, F64, I32, I64, BOOL) for a in mine)
+            if alone or small or not (weak or s.op in prelude.INFIX):
                 typed |= mine
         return typed
 
@@ -179,7 +188,8 @@ class Body:
     def _let(self, s: Let) -> None:
         if s.op == "const":
             if s.out in self._typed:
-                self.writer.line(f"{self._name(s.out)} = tl.full((), {self._literals[s.out]}, {prelude.TYPES[s.out.dtype]})")
+                made = f"tl.full((), {self._literals[s.out]}, {prelude.TYPES[s.out.dtype]})"
+                self.writer.line(f"{self._name(s.out)} = {made}")
             return
         args = [self._operand(a) for a in s.args]
         if s.op == "index":
@@ -216,7 +226,7 @@ class Body:
         return f"tl.reduce({argument}, {lane.dim}, {combine}{', keep_dims=True' if lane.rank > 1 else ''})"
 
     def _serial(self, loop: Loop) -> None:
-        """A loop in steps of the axis's block: accumulators before it, one a reduction, and their lanes joined after it."""
+        """A loop in steps of the axis's block: one accumulator a reduction before it, their lanes joined after it."""
         axis, lane = self.kernel.axis(loop.axis), self.lanes[loop.axis]
         if any(isinstance(s, Loop) for s in loop.body):
             raise UnsupportedError("a loop inside a serial loop has no Triton text")
@@ -225,15 +235,17 @@ class Body:
             if s.scope is not Scope.CARRY or s.axis != axis.name:
                 raise UnsupportedError(f"{s.out.name}: inside a serial loop only carried reductions along it have text")
             shape = ", ".join(x.block if x.axis.name in s.arg.axes else "1" for x in self.lanes.values())
-            self.writer.line(f"{self._name(s.out)} = tl.full(({shape},), {identity(s.op, s.arg.dtype)}, {prelude.TYPES[s.arg.dtype]})")
+            start = f"tl.full(({shape},), {identity(s.op, s.arg.dtype)}, {prelude.TYPES[s.arg.dtype]})"
+            self.writer.line(f"{self._name(s.out)} = {start}")
         with self.writer.block(f"for {axis.name}_start in range(0, {lane.extent}, {lane.block}):"):
             outer, self.writer = self.writer, Writer()
-            for s in loop.body:
-                if isinstance(s, Reduce):
-                    name = self._name(s.out)
-                    self.writer.line(f"{name} = {self._note_helpers(_COMBINE[s.op]).format(name, self._masked(s))}")
+            for inside in loop.body:
+                if isinstance(inside, Reduce):
+                    name = self._name(inside.out)
+                    combined = self._note_helpers(_COMBINE[inside.op]).format(name, self._masked(inside))
+                    self.writer.line(f"{name} = {combined}")
                 else:
-                    self.statements((s,))
+                    self.statements((inside,))
             inner, self.writer = self.writer, outer
             self._step(loop, lane)
             for line in inner.text().splitlines():
@@ -254,8 +266,8 @@ class Body:
                 self.writer.line(f"{self.named[e]} = {self.index(e)}")
 
 
-_COMBINE = {"sum": "{0} + {1}", "prod": "{0} * {1}", "max": "nan_max({0}, {1})", "min": "nan_min({0}, {1})", "any": "{0} | {1}",
-            "all": "{0} & {1}"}
+_COMBINE = {"sum": "{0} + {1}", "prod": "{0} * {1}", "max": "nan_max({0}, {1})", "min": "nan_min({0}, {1})",
+            "any": "{0} | {1}", "all": "{0} & {1}"}
 
 
 def identity(op: str, dtype: DType) -> str:

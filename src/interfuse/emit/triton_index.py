@@ -1,4 +1,4 @@
-"""Index arithmetic in Triton. In: index expressions and how symbols are spelled. Out: text, and which axes need 64 bits.
+"""Index arithmetic in Triton. In: index expressions, spellings of symbols. Out: text, and which axes need 64 bits.
 
 Triton's `//` and `%` round towards zero, so operands that may be negative are shifted up by a multiple of the divisor.
 Arithmetic is 32-bit until an interval passes 2^31 - 1; then one symbol of the expression is widened, which widens all

@@ -12,8 +12,19 @@ from interfuse.ir.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I
 from interfuse.ir.ops import TABLE
 
 TYPES: dict[DType, str] = {
-    BOOL: "tl.int1", U8: "tl.uint8", I8: "tl.int8", I16: "tl.int16", I32: "tl.int32", I64: "tl.int64",
-    F8E4M3: "tl.float8e4nv", F8E5M2: "tl.float8e5", F16: "tl.float16", BF16: "tl.bfloat16", F32: "tl.float32", F64: "tl.float64"}
+    BOOL: "tl.int1",
+    U8: "tl.uint8",
+    I8: "tl.int8",
+    I16: "tl.int16",
+    I32: "tl.int32",
+    I64: "tl.int64",
+    F8E4M3: "tl.float8e4nv",
+    F8E5M2: "tl.float8e5",
+    F16: "tl.float16",
+    BF16: "tl.bfloat16",
+    F32: "tl.float32",
+    F64: "tl.float64",
+}
 """Triton's name of each element type."""
 
 SIGNATURE: dict[DType, str] = {
@@ -27,15 +38,27 @@ LONG_NAMES: dict[DType, str] = {
 """The element types as PyTorch names them, for docstrings."""
 
 _BY_KIND: dict[tuple[str, str], str] = {
-    ("div", "f64"): "{0} / {1}", ("sqrt", "f64"): "tl.sqrt({0})", ("rsqrt", "f64"): "libdevice.rsqrt({0})",
-    ("sigmoid", "f64"): "sigmoid_f64({0})", ("floordiv", "f64"): "floordiv_f64({0}, {1})",
-    ("neg", "int"): "-{0}", ("div", "int"): "{0} // {1}", ("floordiv", "int"): "floordiv_int({0}, {1})",
-    ("remainder", "int"): "remainder_int({0}, {1})", ("fmod", "int"): "{0} % {1}",
+    ("div", "f64"): "{0} / {1}",
+    ("sqrt", "f64"): "tl.sqrt({0})",
+    ("rsqrt", "f64"): "libdevice.rsqrt({0})",
+    ("sigmoid", "f64"): "sigmoid_f64({0})",
+    ("floordiv", "f64"): "floordiv_f64({0}, {1})",
+    ("neg", "int"): "-{0}",
+    ("div", "int"): "{0} // {1}",
+    ("floordiv", "int"): "floordiv_int({0}, {1})",
+    ("remainder", "int"): "remainder_int({0}, {1})",
+    ("fmod", "int"): "{0} % {1}",
     ("pow", "int"): "none: integer powers run through the library",
     **{(op, "int"): f"tl.{op}({{0}}, {{1}})" for op in ("maximum", "minimum")},
-    **{(op, "bool"): "{0} | {1}" for op in ("maximum", "add")}, **{(op, "bool"): "{0} & {1}" for op in ("minimum", "mul")},
-    ("abs", "bool"): "{0}", ("not", "uint"): "{0} ^ 255", ("shr", "uint"): "shift_right_uint({0}, {1})",
-    ("lt", "bool"): "~{0} & {1}", ("gt", "bool"): "{0} & ~{1}", ("le", "bool"): "~{0} | {1}", ("ge", "bool"): "{0} | ~{1}",
+    **{(op, "bool"): "{0} | {1}" for op in ("maximum", "add")},
+    **{(op, "bool"): "{0} & {1}" for op in ("minimum", "mul")},
+    ("abs", "bool"): "{0}",
+    ("not", "uint"): "{0} ^ 255",
+    ("shr", "uint"): "shift_right_uint({0}, {1})",
+    ("lt", "bool"): "~{0} & {1}",
+    ("gt", "bool"): "{0} & ~{1}",
+    ("le", "bool"): "~{0} | {1}",
+    ("ge", "bool"): "{0} | ~{1}",
 }
 
 INFIX = frozenset(("add", "sub", "mul", "and", "or", "xor", "lt", "le", "gt", "ge", "eq", "ne"))
@@ -55,7 +78,7 @@ def operator_text(op: str, dtype: DType) -> str:
 
 
 def convert(text: str, source: DType, target: DType) -> str:
-    """`text` of type `source` converted to `target` as PyTorch converts it: nearest even, truncation, or a test against 0."""
+    """`text` of type `source` converted to `target` as PyTorch does: nearest even, truncation, or a test against 0."""
     if source is target:
         return text
     if source in (F8E4M3, F8E5M2) and target not in (F16, BF16, F32):

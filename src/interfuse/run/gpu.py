@@ -1,7 +1,7 @@
-"""Launching generated Triton kernels. In: a TritonSource. Out: a callable on tensors; and the profile of a GPU that is here.
+"""Launching generated Triton kernels. In: a TritonSource. Out: a callable on tensors; and the profiles of GPUs here.
 
-Triton is imported by the generated module itself, so that this file can be imported without it. Under TRITON_INTERPRET=1
-the same launcher runs on CPU tensors, with NumPy standing in for libdevice: tests use that.
+Triton is imported by the generated module itself, so that this file can be imported without it. Under
+TRITON_INTERPRET=1 the same launcher runs on CPU tensors, with NumPy standing in for libdevice: tests use that.
 """
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Launcher:
 
 
 def load(source: TritonSource, kernel: Kernel) -> Launcher:
-    """The launcher of a generated module. CompilerMissingError without Triton, BuildError where the text is no module."""
+    """The launcher of a generated module. CompilerMissingError without Triton, BuildError where it does not parse."""
     # Triton reads a kernel's source again, through linecache; the name keeps different texts apart.
     name = f"{source.entry}_{short(source.text)}.triton.py"
     linecache.cache[name] = (len(source.text), None, source.text.splitlines(keepends=True), name)
@@ -69,7 +69,9 @@ def load(source: TritonSource, kernel: Kernel) -> Launcher:
     try:
         exec(compile(source.text, name, "exec"), namespace)
     except ImportError as error:
-        raise CompilerMissingError(f"GPU kernels need Triton ({error}); install the triton that belongs to your torch.") from error
+        raise CompilerMissingError(
+            f"GPU kernels need Triton ({error}); install the triton that belongs to your torch."
+        ) from error
     except SyntaxError as error:
         raise BuildError(f"{source.entry}: the generated module does not parse ({error}); please report it.") from error
     function = namespace[source.entry]
@@ -96,21 +98,30 @@ class _NumpyMath:
             first = next(a for a in args if hasattr(a, "handle"))
             with np.errstate(all="ignore"):
                 data = compute(*(a.handle.data if hasattr(a, "handle") else a for a in args))
-            return self._tl.tensor(self._handle(np.asarray(data).astype(first.handle.data.dtype), first.type.scalar), first.type)
+            return self._tl.tensor(
+                self._handle(np.asarray(data).astype(first.handle.data.dtype), first.type.scalar), first.type
+            )
+
         return call
 
 
 def _resources(source: TritonSource, compiled: Any) -> Resources:
     """What Triton knows after the first launch; spills are counted in 32-bit words there."""
     target = compiled.metadata.target
-    return Resources(source.entry, f"{target.backend}:{target.arch}", compiled.n_regs, 4 * compiled.n_spills, compiled.metadata.shared,
-                     source.warps)
+    return Resources(
+        source.entry,
+        f"{target.backend}:{target.arch}",
+        compiled.n_regs,
+        4 * compiled.n_spills,
+        compiled.metadata.shared,
+        source.warps,
+    )
 
 
 def profile_of(index: int) -> DeviceProfile:
-    """The profile of CUDA (or ROCm) device `index`: the table's where its name is known, with what the device itself states.
+    """The profile of CUDA (or ROCm) device `index`: the table's by its name, with what the device itself states.
 
-    A GPU that the table does not know keeps the figures of the known one nearest in units. DeviceError without such a device.
+    A GPU that the table does not know counts as a share of the known one nearest to it. DeviceError where it is absent.
     """
     if not torch.cuda.is_available() or index >= torch.cuda.device_count():
         raise DeviceError(f"there is no GPU {index} here; PyTorch sees {torch.cuda.device_count()}.")
@@ -123,7 +134,9 @@ def profile_of(index: int) -> DeviceProfile:
         like = [p for p in table.TABLE.values() if p.kind == kind]
         nearest = min(like, key=lambda p: (p.arch != arch, abs(p.units - stated.multi_processor_count)))
         share = stated.multi_processor_count / nearest.units
-        known = replace(nearest, bandwidth=nearest.bandwidth * share, flops=tuple((k, v * share) for k, v in nearest.flops))
+        known = replace(
+            nearest, bandwidth=nearest.bandwidth * share, flops=tuple((k, v * share) for k, v in nearest.flops)
+        )
     return replace(known, name=stated.name, arch=arch, units=stated.multi_processor_count,
                    cache=getattr(stated, "L2_cache_size", 0) or known.cache,
                    shared_block=getattr(stated, "shared_memory_per_block_optin", 0) or known.shared_block)
