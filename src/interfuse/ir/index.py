@@ -113,8 +113,7 @@ def _order(e: Expr) -> tuple:
 
 
 def _from_terms(terms: Mapping[Expr, int]) -> Expr:
-    parts = []
-    constant = 0
+    parts, constant = list[Expr](), 0
     for factor, coefficient in terms.items():
         if factor.op == "const":
             constant += factor.value * coefficient
@@ -323,9 +322,7 @@ def evaluate(e: Dim, values: Mapping[str, int]) -> int:
 def symbols(e: Dim) -> frozenset[Expr]:
     """The symbols in e."""
     e = wrap(e)
-    if e.op == "sym":
-        return frozenset((e,))
-    return frozenset(s for a in e.args for s in symbols(a))
+    return frozenset((e,)) if e.op == "sym" else frozenset(s for a in e.args for s in symbols(a))
 
 
 def coefficient(e: Dim, symbol: Expr) -> int | None:
@@ -395,7 +392,6 @@ def text(e: Dim, spell: Callable[[str], str] = lambda name: name, div: str = "//
     inner = [level + (i > 0) - (i == 0) if level == 3 else level for i in range(len(e.args))]
     parts = [text(a, spell, div, outer) for a, outer in zip(e.args, inner, strict=True)]
     if e.op == "add" and e.args[-1].op == "const" and e.args[-1].value < 0:
-        body = f"{joint.join(parts[:-1])} - {-e.args[-1].value}"
-    else:
-        body = joint.join(parts)
+        parts[-2:] = [f"{parts[-2]} - {-e.args[-1].value}"]
+    body = joint.join(parts)
     return f"({body})" if level < parent or (level == 3 and parent == 2) else body
