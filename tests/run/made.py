@@ -80,7 +80,7 @@ def second(tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -> None:
 
 
 def compiled(function: Callable[..., Any], programs: list[Program], **options: Any) -> Callable[..., Any]:
-    """`function` under torch.compile with every captured call run by a library Program; they are added to `programs`."""
+    """`function` under torch.compile, each graph run by a library Program; those are added to `programs`."""
     def compiler(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         program = Program.library(import_graph(gm, inputs), Record())
         programs.append(program)

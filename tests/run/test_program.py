@@ -17,6 +17,7 @@ from interfuse.ir import build as b
 from interfuse.ir.dtypes import F32
 from interfuse.ir.graph import Graph, Input, Output
 from interfuse.ir.layout import Layout, contiguous
+from interfuse.ir.node import make
 from interfuse.run.memory import peak_bytes
 from interfuse.run.program import Program, needed_calls
 from tests.run.made import SHAPE, call, chain, compiled
@@ -89,6 +90,22 @@ def test_inputs_that_are_written_keep_the_old_value_where_it_is_returned() -> No
     same(got, want)
     same(ours, theirs)
     assert got[0].data_ptr() not in (ours[0].data_ptr(), ours[1].data_ptr())
+
+
+@pytest.mark.parametrize("cloned", [True, False])
+def test_a_value_that_is_read_after_its_buffer_was_overwritten_is_saved_first(cloned: bool) -> None:
+    x = b.placeholder("x", F32, SHAPE)
+    y, turned, z = b.apply("exp", x), b.permute(x, (1, 0)), b.apply("neg", b.permute(x, (1, 0)))
+    done = make("library", (x, y), F32, SHAPE, token=1)
+    calls = (*([call("aten.clone.default", (x,), x)] if cloned else []), call("aten.exp.default", (x,), y),
+             call("aten.t.default", (x,), turned, view_of=0),
+             call("aten.copy_.default", (x, y), done, effect="mutation"), call("aten.neg.default", (turned,), z))
+    graph = Graph((Input(x, contiguous(SHAPE)),), calls, (Output(z, Layout((1, 6))),))
+    value = torch.randn(SHAPE)
+    before = value.clone()
+    (got,) = Program.library(graph, Record())(value)
+    assert torch.equal(value, before.exp())
+    assert torch.equal(got, -before.t())
 
 
 def test_dropout_draws_what_eager_draws() -> None:

@@ -38,7 +38,8 @@ def check(name: str, tensors: Sequence[torch.Tensor], attrs: dict[str, str]) -> 
     np.testing.assert_allclose(got.double().numpy(), want, rtol=allowed, atol=allowed)
 
 
-def operands(dtype: torch.dtype = torch.float32, batch: tuple[int, ...] = (5,), bias: bool = True) -> list[torch.Tensor]:
+def operands(dtype: torch.dtype = torch.float32, batch: tuple[int, ...] = (5,),
+             bias: bool = True) -> list[torch.Tensor]:
     torch.manual_seed(0)
     made = [torch.randn(*batch, 12), torch.randn(7, 12) / 3]
     return [t.to(dtype) for t in (*made, *([torch.randn(7)] if bias else []))]
@@ -139,12 +140,13 @@ def test_relu_costs_a_second_launch() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("batch", [(64,), (2, 32)])
-def test_cublaslt_linear_gelu(dtype: torch.dtype, batch: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("name", ["cublaslt.linear_gelu", "cublaslt.linear_relu"])
+def test_cublaslt(name: str, dtype: torch.dtype, batch: tuple[int, ...]) -> None:
     tensors = [(torch.randn(s) / 4).to(dtype) for s in ((*batch, 64), (128, 64), (128,))]
-    got = PROVIDERS["cublaslt.linear_gelu"].run([t.cuda() for t in tensors], {}).cpu()
-    want = meaning("cublaslt.linear_gelu", tensors, {})
+    got = PROVIDERS[name].run([t.cuda() for t in tensors], {}).cpu()
+    want = meaning(name, tensors, {})
     allowed = 1e-5 if dtype == torch.float32 else 1e-2
     np.testing.assert_allclose(got.double().numpy(), want, rtol=allowed, atol=allowed)
     tensors[0].view(-1, 64)[3, 5] = float("nan")
-    got = PROVIDERS["cublaslt.linear_gelu"].run([t.cuda() for t in tensors], {}).view(-1, 128)
+    got = PROVIDERS[name].run([t.cuda() for t in tensors], {}).view(-1, 128)
     assert got.isnan().any(dim=1).nonzero().flatten().tolist() == [3]

@@ -1,6 +1,8 @@
 """Timing. In: samples, contenders that note their turns. Out: medians with intervals, fair turns."""
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
@@ -34,10 +36,23 @@ def test_contenders_take_turns_and_the_first_one_changes(monkeypatch: pytest.Mon
     assert found["a"] == Timing(7.0, 1.0, 10.0, 4)
 
 
-def test_very_short_work_is_repeated_within_a_sample() -> None:
-    count: list[int] = []
-    compare({"a": lambda: count.append(1)}, rounds=1)
-    assert len(count) > 10
+def test_a_stall_within_a_burst_of_short_work_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, runs = [0.0], [0]
+    monkeypatch.setattr(bench.time, "perf_counter", lambda: now[0])
+
+    def work() -> None:
+        runs[0] += 1
+        now[0] += 1.0 if runs[0] % 5 == 0 else 2**-16
+    assert compare({"a": work}, rounds=3)["a"].median == 2**-16
+    assert runs[0] == 3 + 3 * 13
+
+
+def test_rounds_go_on_while_times_are_unsteady(monkeypatch: pytest.MonkeyPatch) -> None:
+    for values, runs in (([1.0], 5), ([1.0, 2.0], bench.MOST_ROUNDS)):
+        turn = itertools.cycle(values)
+        monkeypatch.setattr(bench, "_host_timer", lambda contenders, turn=turn: lambda label: next(turn))
+        assert compare({"a": print}, rounds=5, seconds=100.0)["a"].runs == runs
+        assert compare({"a": print}, rounds=5)["a"].runs == 5
 
 
 def test_a_spent_budget_ends_the_rounds_after_three() -> None:

@@ -93,6 +93,7 @@ def test_results_are_stored_and_not_measured_again(tmp_path: Path, monkeypatch: 
     launchers = {"first": first, "second": second}
     with knobs.override(cache_dir=tmp_path) as given:
         record = Record()
+        monkeypatch.setattr(race_module, "UNSURE", float("inf"))
         chosen = race_plan(plan, launchers, CPU, "device", given, record)
         (event,) = record.of("race")
         assert event.subject == "0:both"
@@ -129,16 +130,26 @@ def test_equal_regions_are_measured_once_and_a_spent_budget_measures_none(monkey
         assert record.of("race")[0].facts["reason"] == "budget spent"
 
 
-def test_one_region_alone() -> None:
+def test_one_region_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, _ = fused_plan()
     store, record = Store(None), Record()
     launchers = {"first": first, "second": second}
+    monkeypatch.setattr(race_module, "UNSURE", float("inf"))
     got = race(plan.regions[0], plan.graph, launchers, CPU, store, 5.0, record, "key", "7:both")
     assert record.of("race")[0].subject == "7:both"
     assert got.reason
     assert store.get("key") is not None
     alone = replace(plan.regions[0], candidates=(library(0, 1),))
     assert race(alone, plan.graph, {}, CPU, store, 5.0, record, "other") is alone
+
+
+def test_unsure_times_are_used_but_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, _ = fused_plan()
+    for width, kept in ((0.1, True), (0.9, False)):
+        monkeypatch.setattr(race_module, "measured", lambda *args, w=width: result(at(4, w), fused=at(1, w)))
+        store = Store(None)
+        assert race(plan.regions[0], plan.graph, {}, CPU, store, 5.0, Record(), "key").choice.label == "fused"
+        assert (store.get("key") is not None) == kept
 
 
 def test_stored_nonsense_is_measured_again() -> None:

@@ -121,10 +121,12 @@ def _onednn_linear_add(tensors: Tensors, attrs: Attrs) -> torch.Tensor:
     return torch.ops.mkldnn._linear_pointwise.binary(x, residual, weight, _bias(bias), "add")
 
 
-def _cublaslt_linear_gelu(tensors: Tensors, attrs: Attrs) -> torch.Tensor:
-    x, weight, bias = tensors
-    out = torch.ops.aten._addmm_activation.default(bias, x.reshape(-1, x.shape[-1]), weight.t(), use_gelu=True)
-    return out.view(*x.shape[:-1], weight.shape[0])
+def _cublaslt(use_gelu: bool) -> Callable[[Tensors, Attrs], torch.Tensor]:
+    def run(tensors: Tensors, attrs: Attrs) -> torch.Tensor:
+        x, weight, bias = tensors
+        out = torch.ops.aten._addmm_activation.default(bias, x.reshape(-1, x.shape[-1]), weight.t(), use_gelu=use_gelu)
+        return out.view(*x.shape[:-1], weight.shape[0])
+    return run
 
 
 _NARROW = ("f32", "bf16", "f16")
@@ -134,10 +136,12 @@ PROVIDERS: Mapping[str, Provider] = {p.name: p for p in (
     Provider("onednn.linear", "cpu", _NARROW, False, _onednn_linear, _linear_meaning,
              lambda attrs: 1 + (attrs.get("activation") in _AFTER)),
     Provider("onednn.linear_add", "cpu", _NARROW, True, _onednn_linear_add, _add_meaning),
-    # cuBLASLt's epilogue is the tanh form of GELU; its relu form is left out because it turns NaN into 0.
-    Provider("cublaslt.linear_gelu", "cuda", _NARROW, False, _cublaslt_linear_gelu,
-             lambda operands, attrs: _linear_meaning(operands, {"activation": "gelu_tanh"})))}
-"""Every provider by name. cublaslt.linear_gelu needs a bias."""
+    # cuBLASLt's GELU epilogue is the tanh form; its relu, unlike oneDNN's, keeps NaN.
+    Provider("cublaslt.linear_gelu", "cuda", _NARROW, False, _cublaslt(True),
+             lambda operands, attrs: _linear_meaning(operands, {"activation": "gelu_tanh"})),
+    Provider("cublaslt.linear_relu", "cuda", _NARROW, False, _cublaslt(False),
+             lambda operands, attrs: _linear_meaning(operands, {"activation": "relu"})))}
+"""Every provider by name. Those of cublaslt need a bias."""
 
 
 def _onednn_takes(dtype: DType) -> str | None:

@@ -8,6 +8,7 @@ to whoever comes next.
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,12 @@ from typing import Any
 import torch
 
 Work = Callable[[], Any]
+
+STEADY, MOST_ROUNDS = 0.1, 60
+"""Rounds go on, while there is time and no more than this many, until every spread is below STEADY."""
+
+BURST_SECONDS = 2e-4
+"""Short work is run again within one sample until about this much time has passed."""
 
 FLUSH_BYTES = 512 << 20
 """Bytes read between runs on CUDA: several times any second-level cache."""
@@ -29,6 +36,11 @@ class Timing:
     low: float
     high: float
     runs: int
+
+    @property
+    def spread(self) -> float:
+        """Width of the interval as a share of the median."""
+        return (self.high - self.low) / self.median if self.median else 0.0
 
     def overlaps(self, other: Timing) -> bool:
         """True where the two intervals share a point, so that neither is known to be faster."""
@@ -48,40 +60,41 @@ def summary(seconds: Sequence[float]) -> Timing:
 
 def compare(contenders: Mapping[str, Work], device: torch.device | str = "cpu", rounds: int = 15,
             seconds: float | None = None) -> dict[str, Timing]:
-    """Each contender's Timing from `rounds` interleaved rounds, fewer (but at least three) once `seconds` are spent.
+    """Each contender's Timing from `rounds` interleaved rounds.
 
-    What a contender returns is dropped before the next one runs.
+    With `seconds` given, fewer rounds (but at least three) once they are spent, and more, up to MOST_ROUNDS, while
+    there is time and a Timing is not steady. What a contender returns is dropped before the next one runs.
     """
     device = torch.device(device)
     began = time.perf_counter()
     timer = _cuda_timer(contenders, device) if device.type == "cuda" else _host_timer(contenders)
     samples: dict[str, list[float]] = {label: [] for label in contenders}
     labels = list(contenders)
-    for number in range(rounds):
+    for number in range(rounds if seconds is None else max(rounds, MOST_ROUNDS)):
         # The order turns from round to round, so that nobody always runs after the same neighbour.
         for label in labels[number % len(labels):] + labels[:number % len(labels)]:
             samples[label].append(timer(label))
-        if seconds is not None and number >= 2 and time.perf_counter() - began > seconds:
+        if seconds is None or number < 2:
+            continue
+        if time.perf_counter() - began > seconds:
+            break
+        if number + 1 >= rounds and all(summary(found).spread < STEADY for found in samples.values()):
             break
     return {label: summary(found) for label, found in samples.items()}
 
 
 def _host_timer(contenders: Mapping[str, Work]) -> Callable[[str], float]:
-    """Seconds of one run by the clock; very short work is repeated so that the clock's steps do not matter."""
-    repeats = {}
-    for label, work in contenders.items():
-        work()
+    """Seconds of one run by the clock: the median of a burst of runs, so that one stall within it does not count."""
+    def once(work: Work) -> float:
         began = time.perf_counter()
         work()
-        repeats[label] = max(1, min(100, int(2e-4 / max(time.perf_counter() - began, 1e-7))))
+        return time.perf_counter() - began
 
-    def timer(label: str) -> float:
-        work, count = contenders[label], repeats[label]
-        began = time.perf_counter()
-        for _ in range(count):
-            work()
-        return (time.perf_counter() - began) / count
-    return timer
+    bursts = {}
+    for label, work in contenders.items():
+        quickest = min(once(work) for _ in range(3))
+        bursts[label] = max(1, min(25, int(BURST_SECONDS / max(quickest, 1e-7))))
+    return lambda label: statistics.median(once(contenders[label]) for _ in range(bursts[label]))
 
 
 def _cuda_timer(contenders: Mapping[str, Work], device: torch.device) -> Callable[[str], float]:

@@ -30,6 +30,9 @@ ROUNDS = 15
 REGION_SECONDS = 1.0
 """Longest time for the timed rounds of one region."""
 
+UNSURE = 0.5
+"""Spread of a Timing from which on the machine was too busy to trust it in a later process."""
+
 SPENT = "budget spent"
 DYNAMIC = "sizes change from call to call: not measured"
 
@@ -42,6 +45,11 @@ class Result:
     errors: dict[str, Error] = field(default_factory=dict)
     out: dict[str, str] = field(default_factory=dict)
     judged: str = "float64"
+
+    @property
+    def steady(self) -> bool:
+        """True where no time is so unsure that another day might decide otherwise: only then is it worth keeping."""
+        return all(t.spread < UNSURE for t in self.times.values())
 
     def to_json(self) -> dict[str, Any]:
         """The result as JSON values."""
@@ -97,7 +105,8 @@ def _decided(region: Region, graph: Graph, launchers: Mapping[str, Launcher], de
         return region
     if result is None:
         result = measured(region, graph, launchers, device, min(seconds, REGION_SECONDS))
-        store.put(key, result.to_json())
+        if result.steady:
+            store.put(key, result.to_json())
     seen[key] = result
     chosen, reason = decide(region, result)
     record.add("race", name, times={k: {"median_us": t.median * 1e6, "low_us": t.low * 1e6, "high_us": t.high * 1e6}
