@@ -2,12 +2,14 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
@@ -30,8 +32,8 @@ def to_numpy(t: torch.Tensor) -> np.ndarray:
     return t.numpy()
 
 
-def capture(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Graph, list[torch.Tensor]]:
-    """The Graph of function(*args, **kwargs) with every tensor in them an input, and those tensors."""
+def trace(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[torch.fx.GraphModule, list[torch.Tensor]]:
+    """The ATen graph of function(*args, **kwargs) with every tensor in them an input, and those tensors."""
     leaves, spec = tree_flatten((args, kwargs))
     tensors = [x.detach() for x in leaves if isinstance(x, torch.Tensor)]
 
@@ -41,7 +43,42 @@ def capture(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
         a, k = tree_unflatten(full, spec)
         return function(*a, **k)
 
-    gm = make_fx(call, tracing_mode="fake")(*tensors)
+    return make_fx(call, tracing_mode="fake")(*tensors), tensors
+
+
+def trace_call(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[torch.fx.GraphModule, list[torch.Tensor]]:
+    """The graph of one operator called by itself, composite or not, written by hand with fake metadata."""
+    leaves, spec = tree_flatten((args, kwargs))
+    tensors = [x.detach() for x in leaves if isinstance(x, torch.Tensor)]
+    graph = torch.fx.Graph()
+    mode = next((t.fake_mode for t in tensors if isinstance(t, FakeTensor)), None) or FakeTensorMode()
+    nodes = []
+    for k, t in enumerate(tensors):
+        nodes.append(graph.placeholder(f"x{k}"))
+        nodes[-1].meta["val"] = t if isinstance(t, FakeTensor) else mode.from_tensor(t)
+
+    def filled(values: list[Any]) -> Any:
+        rest = iter(values)
+        return tree_unflatten([next(rest) if isinstance(x, torch.Tensor) else x for x in leaves], spec)
+
+    fakes = [n.meta["val"] for n in nodes]
+    with mode:
+        a, k = filled(fakes)
+        val = target(*a, **k)
+    call = graph.call_function(target, *filled(nodes))
+    call.meta["val"] = val
+    results = [call]
+    if isinstance(val, (tuple, list)):
+        results = [graph.call_function(operator.getitem, (call, i)) for i in range(len(val))]
+        for r, v in zip(results, val, strict=True):
+            r.meta["val"] = v
+    graph.output(tuple(results))
+    return torch.fx.GraphModule(torch.nn.Module(), graph), tensors
+
+
+def capture(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Graph, list[torch.Tensor]]:
+    """The Graph of function(*args, **kwargs), and its inputs."""
+    gm, tensors = trace(function, args, kwargs)
     return import_graph(gm), tensors
 
 

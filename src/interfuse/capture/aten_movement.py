@@ -13,12 +13,12 @@ from interfuse.ir.index import Dim
 from interfuse.ir.node import Node
 
 
-@lowers("view", "_unsafe_view", "reshape", "_reshape_alias", "squeeze", "squeeze.dim", "squeeze.dims", "unsqueeze", "flatten.using_ints")
+@lowers("view", "_unsafe_view", "_reshape_alias", "squeeze", "squeeze.dim", "squeeze.dims", "unsqueeze")
 def _reshape(c: Maker, self: Node, *_: Any, **__: Any) -> Node:
     return reshape(self, c.shape)
 
 
-@lowers("alias", "detach", "lift_fresh", "view_as", "slice_inverse")
+@lowers("alias", "detach")
 def _same(c: Maker, self: Node, *_: Any) -> Node:
     return self
 
@@ -33,10 +33,9 @@ def _permute(c: Maker, self: Node, dims: Sequence[int]) -> Node:
     return permute(self, [axis_of(d, len(self.shape)) for d in dims])
 
 
-@lowers("t", "numpy_T", "mT", "adjoint")
+@lowers("t")
 def _t(c: Maker, self: Node) -> Node:
-    rank = len(self.shape)
-    return self if rank < 2 else permute(self, (*range(rank - 2), rank - 1, rank - 2))
+    return self if len(self.shape) < 2 else permute(self, (1, 0))
 
 
 @lowers("transpose.int")
@@ -97,7 +96,7 @@ def _unbind(c: Maker, self: Node, dim: int = 0) -> tuple[Node, ...]:
     return tuple(reshape(c.part(self, axis, k, 1), shape) for k, shape in enumerate(c.shapes))
 
 
-@lowers("split.Tensor", "split_with_sizes", "chunk", "unsafe_split.Tensor", "unsafe_chunk", "unsafe_split_with_sizes", "split.sizes")
+@lowers("split.Tensor", "split_with_sizes", "unsafe_split.Tensor", "unsafe_split_with_sizes")
 def _split(c: Maker, self: Node, sizes: Any, dim: int = 0) -> tuple[Node, ...]:
     axis = axis_of(dim, len(self.shape))
     start: Dim = 0
@@ -142,10 +141,11 @@ def _ones(c: Maker, *_: Any, **__: Any) -> Node:
 @lowers("arange", "arange.start", "arange.start_step", "prims.iota")
 def _arange(c: Maker, *numbers: Any, **named: Any) -> Node:
     start, step = _range(c.name, numbers, named)
-    wide = F64 if c.dtype.is_float else I64
     x = build.iota(c.shape[0], I64)
-    if c.dtype.is_float or isinstance(start, float) or isinstance(step, float):
-        x, wide = build.cast(x, F64), F64
+    if c.dtype.is_float:
+        x = build.cast(x, F64)
+    else:
+        start, step = int(start), int(step)  # as eager truncates them for an integer range
     x = x if step == 1 else c("mul", x, step, hint="steps")
     x = x if start == 0 else c("add", x, start, hint="range")
     return c.narrow(convert(x, c.dtype))

@@ -81,12 +81,6 @@ def _reciprocal(c: Maker, self: Node) -> Node:
     return c.narrow(c("div", c.constant(1.0, x.dtype), x, hint="reciprocal"))
 
 
-@lowers("square")
-def _square(c: Maker, self: Node) -> Node:
-    x = convert(self, c.dtype)
-    return c.narrow(c("mul", x, x, hint="square"))
-
-
 @lowers("isnan", "isinf")
 def _is_special(c: Maker, self: Node) -> Node:
     name = c.name.split(".")[1]
@@ -126,7 +120,7 @@ def _safe_divisor(other: Any, d: DType) -> None:
         raise unsupported("an integer division that may trap")
 
 
-@lowers("div.Tensor", "div.Scalar", "true_divide.Tensor")
+@lowers("div.Tensor", "div.Scalar")
 def _div(c: Maker, self: Value, other: Value) -> Node:
     return c.narrow(c("div", *_floats(c, self, other)))
 
@@ -139,7 +133,8 @@ def _div_mode(c: Maker, self: Value, other: Value, rounding_mode: str | None = N
     a, b = operands(c, self, other, dtype=c.dtype)
     if rounding_mode == "floor":
         return c.narrow(c("floordiv", a, b))
-    return c.narrow(c("trunc", c("div", a, b)) if c.dtype.is_float else c("div", a, b))
+    # Eager rounds the quotient to the narrow type before it truncates.
+    return c.narrow(c("trunc", rounded(c("div", a, b), c.dtype)) if c.dtype.is_float else c("div", a, b))
 
 
 @lowers("floor_divide")
@@ -150,7 +145,7 @@ def _floor_divide(c: Maker, self: Value, other: Value) -> Node:
 @lowers("remainder.Tensor", "remainder.Scalar", "fmod.Tensor", "fmod.Scalar")
 def _remainder(c: Maker, self: Value, other: Value) -> Node:
     _safe_divisor(other, c.dtype)
-    return c.narrow(c(c.name.split(".")[1], *operands(c, self, other, dtype=c.dtype)))
+    return c.narrow(c(c.name.split(".")[1], *operands(c, self, other, dtype=c.dtype, exact=True)))
 
 
 @lowers("pow.Tensor_Scalar")
@@ -198,8 +193,7 @@ def _logical(name: str) -> None:
 
     def bitwise(c: Maker, self: Value, other: Value) -> Node:
         return c(name, *operands(c, self, other, dtype=c.dtype))
-    lowers(*(f"bitwise_{name}.{kind}" for kind in ("Tensor", "Scalar", "Scalar_Tensor")),
-           f"__{name}__.Tensor", f"__{name}__.Scalar")(bitwise)
+    lowers(*(f"bitwise_{name}.{kind}" for kind in ("Tensor", "Scalar", "Scalar_Tensor")))(bitwise)
 
 
 for _name in ("and", "or", "xor"):
@@ -264,7 +258,7 @@ def _bounds(name: str, given: list[Any], named: dict[str, Any]) -> tuple[Any, An
     return low, given[1] if len(given) > 1 else named.get("max", named.get("max_val", missing[1]))
 
 
-@lowers("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
+@lowers("where.self")
 def _where(c: Maker, condition: Node, self: Value, other: Value) -> Node:
     a, b = operands(c, self, other, dtype=c.dtype, exact=True)
     return c.narrow(c("where", build.cast(wide(condition), BOOL), a, b))
@@ -339,7 +333,7 @@ def _to_copy(c: Maker, self: Node, *_: Any, **__: Any) -> Node:
     return c.narrow(convert(self, c.dtype))
 
 
-@lowers("clone", "lift_fresh_copy", "contiguous", "positive")
+@lowers("clone", "lift_fresh_copy")
 def _copy(c: Maker, self: Node, **_: Any) -> Node:
     return self
 

@@ -174,7 +174,7 @@ class _Importer:
                 raise UnsupportedError("not on one device")
             if not self.symbols.is_bound(self.symbols.dims(_sizes(t))):
                 raise UnsupportedError("data-dependent size")
-        if len(tensors) == 0 or not all(isinstance(v, torch.Tensor) for v in flat):
+        if not flat or not all(isinstance(v, torch.Tensor) for v in flat):
             raise UnsupportedError("a result that is not a tensor")
 
     def _library(self, n: torch.fx.Node, call: Call, flat: list[Any]) -> tuple[Node | None, ...]:

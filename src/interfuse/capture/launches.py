@@ -19,7 +19,8 @@ _NONE = frozenset((
 _SEVERAL: dict[str, int] = {
     "logsumexp": 8, "native_group_norm": 3, "native_layer_norm_backward": 2, "masked_fill": 2, "index_put": 3, "index_add": 2,
     "scatter": 2, "scatter_add": 2, "slice_scatter": 2, "select_scatter": 2, "constant_pad_nd": 2, "nonzero": 3, "sort": 2,
-    "topk": 2, "mse_loss": 2, "embedding_dense_backward": 3, "convolution_backward": 2,
+    "topk": 2, "mse_loss": 2, "smooth_l1_loss": 2, "huber_loss": 2, "binary_cross_entropy_with_logits": 5,
+    "embedding_dense_backward": 3, "convolution_backward": 2,
     "_scaled_dot_product_flash_attention_backward": 3, "_scaled_dot_product_efficient_attention_backward": 2,
     "_scaled_dot_product_cudnn_attention_backward": 3, "native_group_norm_backward": 3, "_fused_rms_norm_backward": 2}
 _VIEWS = frozenset(("_unsafe_view", "_reshape_alias"))
@@ -38,6 +39,14 @@ def is_idle_dropout(n: torch.fx.Node) -> bool:
 
 def _operator(n: torch.fx.Node) -> str:
     return n.target._schema.name.partition("::")[2] if isinstance(n.target, torch._ops.OpOverload) else ""
+
+
+def _argument(n: torch.fx.Node, name: str) -> Any:
+    """The value of an operator's argument, its default where none is given; None where it has no such argument."""
+    for k, a in enumerate(n.target._schema.arguments):  # type: ignore[union-attr]
+        if a.name == name:
+            return n.args[k] if k < len(n.args) else n.kwargs.get(name, a.default_value)
+    return None
 
 
 def _aliased(n: torch.fx.Node) -> int | None:
@@ -83,7 +92,7 @@ def effect(n: torch.fx.Node) -> str:
     if not isinstance(n.target, torch._ops.OpOverload):
         return ""
     if torch.Tag.nondeterministic_seeded in n.target.tags:
-        return "random"
+        return "" if _argument(n, "dropout_p") == 0 else "random"
     if n.target.namespace in _COLLECTIVE:
         return "collective"
     return "mutation" if n.target._schema.is_mutable or n.is_impure() else ""

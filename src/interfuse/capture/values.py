@@ -211,10 +211,8 @@ def broadcast_shape(shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...]:
 class Maker:
     """Builds the nodes of one call. `dtypes` and `shapes` are its results' as captured; `dtype`, `shape` the first one's."""
 
-    def __init__(self, dtypes: Sequence[DType], shapes: Sequence[tuple[Dim, ...]], source: str, name: str,
-                 is_view: bool = False) -> None:
+    def __init__(self, dtypes: Sequence[DType], shapes: Sequence[tuple[Dim, ...]], source: str, name: str) -> None:
         self.dtypes, self.shapes, self.source, self.name = tuple(dtypes), tuple(shapes), source, name
-        self.is_view = is_view
         self.dtype, self.shape = self.dtypes[0], self.shapes[0]
 
     def __call__(self, op: str, *values: Value, hint: str = "") -> Node:
