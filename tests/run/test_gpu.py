@@ -42,7 +42,7 @@ def test_a_launch_passes_tensors_sizes_constants_and_options() -> None:
     kernel, function = copy_of("n"), Recording()
     launcher = gpu.Launcher(emit(kernel), kernel, function, "cuda")
     x, y = torch.zeros(300), torch.zeros(300)
-    launcher((x, y), {"n": 300, "other": 5})
+    launcher((x, y), (300,))
     ((grid, arguments, constants),) = function.calls
     assert grid == (2,) and arguments[0] is x and arguments[1] is y and arguments[2] == 300
     assert constants == {"BLOCK": 256, "num_warps": 4, **options("cuda")}

@@ -19,7 +19,8 @@ from interfuse.ir.graph import Graph, Input, Output
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import make
 from interfuse.run.memory import peak_bytes
-from interfuse.run.program import Program, needed_calls
+from interfuse.plan.flow import analyse
+from interfuse.run.program import Program
 from tests.run.made import SHAPE, call, chain, compiled
 
 
@@ -182,8 +183,8 @@ def test_numbers_and_none_pass_through() -> None:
 
 def test_calls_that_nobody_needs_do_not_run() -> None:
     graph, (_, y, _) = chain()
-    assert needed_calls(graph) == (0, 1)
-    assert needed_calls(Graph(graph.inputs, graph.calls, (Output(y, contiguous(SHAPE)),))) == (0,)
+    assert analyse(graph).needed == (0, 1)
+    assert analyse(Graph(graph.inputs, graph.calls, (Output(y, contiguous(SHAPE)),))).needed == (0,)
 
 
 def test_a_plan_that_reads_what_nothing_gives_is_refused() -> None:

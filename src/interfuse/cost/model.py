@@ -13,6 +13,7 @@ from interfuse.cost.estimate import Estimate
 from interfuse.cost.traffic import kernel_bytes
 from interfuse.device.profile import DeviceProfile
 from interfuse.ir.index import coefficient
+from interfuse.ir.node import Node
 from interfuse.ir.ops import TABLE
 from interfuse.lower.kernel import Kernel, Let, Load, Loop, Reduce, Role, Stmt, Store
 
@@ -31,7 +32,8 @@ def _walk(body: Iterable[Stmt]) -> Iterable[Stmt]:
 
 
 def _extent(kernel: Kernel, axes: tuple[str, ...]) -> int:
-    return math.prod(int(kernel.axis(a).extent) for a in axes if isinstance(kernel.axis(a).extent, int))
+    extents = [kernel.axis(a).extent for a in axes]
+    return math.prod([e for e in extents if isinstance(e, int)])
 
 
 def kernel_flops(kernel: Kernel) -> int:
@@ -68,12 +70,13 @@ def estimate(bytes_moved: float, flops: float, launches: int, profile: DevicePro
 
 def kernel_estimate(kernel: Kernel, profile: DeviceProfile) -> Estimate:
     """Predicted seconds of one launch of `kernel`."""
-    grid = math.prod(-(-int(a.extent) // a.block) for a in kernel.axes if a.role is Role.GRID and isinstance(a.extent, int))
+    grid = math.prod([-(-a.extent // a.block) for a in kernel.axes if a.role is Role.GRID and isinstance(a.extent, int)])
     share = min(1.0, grid / profile.units)
     moved = kernel_bytes(kernel) * (1 + (STRIDED_LOSS - 1) * strided_share(kernel))
     return estimate(moved, kernel_flops(kernel), 1, profile, share)
 
 
-def linear_flops(shape: tuple[int, int, int]) -> int:
-    """Operations of a matrix product [M, K] by [K, N]."""
-    return 2 * math.prod(shape)
+def linear_flops(linear: Node) -> float:
+    """Operations of a `linear` node, a multiplication and an addition each; 0 where a size is not known."""
+    sizes = [d for d in (*linear.inputs[0].shape, linear.shape[-1]) if isinstance(d, int)]
+    return 2.0 * math.prod(sizes) if len(sizes) == 3 else 0.0

@@ -16,7 +16,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from interfuse.base.knobs import Knobs
 from interfuse.base.record import Record
 from interfuse.capture.decompositions import table
-from interfuse.driver.compiler import Compiled, Watcher, compile_graph
+from interfuse.driver.compiler import Compiled, Runner, Watcher, compile_graph
 from interfuse.driver.options import Options, read
 
 
@@ -82,12 +82,12 @@ def _name_inputs(gm: torch.fx.GraphModule, names: Sequence[str]) -> None:
             place._rename(name)
 
 
-def _boxed(run: Callable[..., Any]) -> Callable[[list[Any]], Any]:
-    """AOTAutograd's boxed convention: one list of inputs, emptied so that nothing keeps them alive."""
+def _boxed(run: Runner) -> Runner:
+    """A function of AOTAutograd's boxed convention, which compiled graphs keep to."""
+
     def call(inputs: list[Any]) -> Any:
-        taken = tuple(inputs)
-        inputs.clear()
-        return run(*taken)
+        return run(inputs)
+
     call._boxed_call = True  # type: ignore[attr-defined]
     return call
 

@@ -30,7 +30,9 @@ from interfuse.plan.planner import library_plan, plan
 from interfuse.run.program import Program
 from interfuse.tune.race import race_plan
 
-Runner = Callable[..., Any]
+Runner = Callable[[list[Any]], Any]
+"""Takes a list of inputs and empties it, so that each input is freed after its last use."""
+
 Watcher = Callable[[str], None]
 """Told the name of each stage when it begins, so that a progress bar can show it."""
 
@@ -56,23 +58,23 @@ def compile_graph(gm: torch.fx.GraphModule, inputs: Sequence[Any], knobs: Knobs,
             _note_model(graph, device, record)
     except Exception as error:  # any failure must leave the model running
         record.add("fallback", name, error=_sentence("capture", error))
-        return Compiled(gm.forward, None, record)
+        return Compiled(_as_captured(gm), None, record)
     try:
         return _compile(graph, device, knobs, record, stage)
     except Exception as error:
         record.add("fallback", name, error=_sentence("compile", error))
     try:
-        chosen = library_plan(graph, device.profile)
-        return Compiled(Program(chosen, {}, record), chosen, record)
+        chosen = library_plan(graph, device.profile, record)
+        return Compiled(Program(chosen, {}, record).run, chosen, record)
     except Exception as error:
         record.add("fallback", name, error=_sentence("library program", error))
-        return Compiled(gm.forward, None, record)
+        return Compiled(_as_captured(gm), None, record)
 
 
 def _compile(graph: Graph, device: Device, knobs: Knobs, record: Record, stage: Callable[[str], Any]) -> Compiled:
     if not knobs.fuse:
-        chosen = library_plan(graph, device.profile)
-        return Compiled(Program(chosen, {}, record), chosen, record)
+        chosen = library_plan(graph, device.profile, record)
+        return Compiled(Program(chosen, {}, record).run, chosen, record)
     with stage("passes"):
         rewritten = graph
         for _, run_pass in PASSES:
@@ -88,7 +90,7 @@ def _compile(graph: Graph, device: Device, knobs: Knobs, record: Record, stage: 
             chosen = race_plan(chosen, launchers, device.torch_device, device.key(), knobs, record)
     with stage("program"):
         program = Program(chosen, launchers, record)
-    return Compiled(program, chosen, record)
+    return Compiled(program.run, chosen, record)
 
 
 def _build(chosen: Plan, device: Device, knobs: Knobs, record: Record) -> tuple[Plan, Mapping[str, Any]]:
@@ -106,6 +108,14 @@ def _build(chosen: Plan, device: Device, knobs: Knobs, record: Record) -> tuple[
                      if isinstance(s, KernelStep) and s.kernel.name in failed), "")
         regions.append(replace(r, candidates=kept, chosen=0, reason=lost or r.reason))
     return replace(chosen, regions=tuple(regions)), launchers
+
+
+def _as_captured(gm: torch.fx.GraphModule) -> Runner:
+    def run(inputs: list[Any]) -> Any:
+        given = tuple(inputs)
+        inputs.clear()
+        return gm.forward(*given)
+    return run
 
 
 def _stages(record: Record, watch: Watcher | None) -> Callable[[str], Any]:

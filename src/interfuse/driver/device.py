@@ -1,6 +1,7 @@
 """The device of a graph, as the pipeline sees it. In: "cpu" or "cuda:0". Out: profile, target, and how to build kernels."""
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,9 @@ from interfuse.base.knobs import Knobs
 from interfuse.base.record import Record
 from interfuse.build import compilers
 from interfuse.build import cpp as build_cpp
+from interfuse.build import triton as build_triton
 from interfuse.build.cache import Cache, open_cache
+from interfuse.build.resources import check
 from interfuse.device import cpu
 from interfuse.device.profile import DeviceProfile
 from interfuse.emit import cpp as emit_cpp
@@ -47,19 +50,20 @@ class Device:
 
     def unavailable(self, graph: Graph) -> Mapping[str, str]:
         """The providers that cannot be used for some matrix product of `graph`, with the reason."""
-        found = {}
+        found: dict[str, str] = {}
         types = {o.dtype for c in graph.calls for o in c.outs if o is not None and o.op == "linear"}
-        for provider in PROVIDERS.get(self.profile.kind, ()):
-            reasons = [r for t in types if (r := probe(provider, t, str(self.torch_device), {"activation": "none"}))]
-            if reasons:
-                found[provider] = reasons[0]
+        for activation, provider in PROVIDERS.get(self.profile.kind, {}).items():
+            for dtype in types:
+                reason = probe(provider, dtype, str(self.torch_device), {"activation": activation})
+                if reason is not None and provider not in found:
+                    found[provider] = reason
         return found
 
     def build(self, kernels: Sequence[Kernel], knobs: Knobs, record: Record) -> Built:
         """Launchers by kernel name, and the reason for each kernel that could not be had."""
         if self.target is None or not kernels:
             return {}, {}
-        return _build_gpu(kernels, record) if self.target.backend == "triton" else _build_cpu(kernels, self, knobs, record)
+        return _build_gpu(kernels, self.profile, knobs, record) if self.target.backend == "triton" else _build_cpu(kernels, self, knobs, record)
 
 
 def device_of(name: str, knobs: Knobs) -> Device:
@@ -113,14 +117,26 @@ def _artifacts(sources: list[tuple[str, str]], knobs: Knobs, cache: Cache) -> li
         return found
 
 
-def _build_gpu(kernels: Sequence[Kernel], record: Record) -> Built:
-    launchers, failed = {}, {}
+def _build_gpu(kernels: Sequence[Kernel], profile: DeviceProfile, knobs: Knobs, record: Record) -> Built:
+    """Compiled in worker processes first: a kernel that spills or asks too much of the device is left out."""
+    sources, failed = {}, {}
     for kernel in kernels:
         try:
-            launchers[kernel.name] = run_gpu.load(emit_triton.emit(kernel), kernel)
-            record.add("kernel", kernel.name, family=kernel.family)
-        except InterfuseError as error:
+            sources[kernel.name] = emit_triton.emit(kernel)
+        except UnsupportedError as error:
             failed[kernel.name] = str(error)
+    by_name, launchers = {k.name: k for k in kernels}, {}
+    workers = knobs.workers or os.cpu_count() or 1
+    built = build_triton.compile_offline(tuple(sources.values()), profile.target, min(workers, len(sources)))
+    for (name, source), resources in zip(sources.items(), built, strict=True):
+        reason = str(resources) if isinstance(resources, BuildError) else check(resources, profile)
+        if reason is not None:
+            failed[name] = reason
+            continue
+        assert not isinstance(resources, BuildError)
+        launchers[name] = run_gpu.load(source, by_name[name])
+        record.add("kernel", name, family=by_name[name].family, registers=resources.registers, spills=resources.spills,
+                   shared_bytes=resources.shared, build_seconds=resources.seconds)
     return launchers, failed
 
 

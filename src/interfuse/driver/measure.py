@@ -100,7 +100,8 @@ def _error(outputs: Any, exact: list[torch.Tensor] | None) -> float | None:
     got = _tensors(outputs)
     if exact is None or len(got) != len(exact):
         return None
-    pairs = [(g.detach().double(), e.double()) for g, e in zip(got, exact, strict=True) if g.is_floating_point() and g.shape == e.shape]
+    pairs = [(g.detach().double(), e.double()) for g, e in zip(got, exact, strict=True)
+             if g.is_floating_point() and g.shape == e.shape]
     distance = sum((g - e).square().sum().item() for g, e in pairs)
     size = sum(e.square().sum().item() for _, e in pairs)
     return (distance / size) ** 0.5 if size else None
@@ -113,4 +114,5 @@ def _launches(call: Callable[[], Any], device: torch.device) -> int | None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
         call()
         torch.cuda.synchronize()
-    return sum(1 for e in seen.events() if e.device_type == torch.autograd.DeviceType.CUDA and not e.name.startswith(("Memcpy", "Memset")))
+    kernels = [e for e in seen.events() if str(e.device_type).endswith("CUDA")]
+    return len([e for e in kernels if not e.name.startswith(("Memcpy", "Memset"))])

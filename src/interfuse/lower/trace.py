@@ -130,8 +130,10 @@ class Tracer:
             return self._add(Let(self._new("constant", node, ()), "const", (), node.attrs), 0)
         if node.op == "iota":
             out = Value(self._names.take("position"), I64, self._axes(index[0]))
-            made = self._add(Let(out, "index", (), (("expr", index[0]),)), 0)
-            return made if node.dtype is I64 else self._add(Let(self._new("position", node, out.axes), "cast", (made,)), 0)
+            position = self._add(Let(out, "index", (), (("expr", index[0]),)), 0)
+            if node.dtype is I64:
+                return position
+            return self._add(Let(self._new("position", node, out.axes), "cast", (position,)), 0)
         if node.op in REDUCES:
             return self._reduced(node, parts[0])
         axes = tuple(s.name for s in (self._row, self._col) if any(s.name in p.axes for p in parts))
@@ -142,15 +144,15 @@ class Tracer:
         depth = self.trace.depth
         if self._col.name in part.axes:
             axes = tuple(a for a in part.axes if a != self._col.name)
-            made = Reduce(self._new(node.hint or node.op, node, axes), node.op, part, self._col.name, Scope.LANE)
-            return self._add(made, depth[part] + 1)
+            out = self._new(node.hint or node.op, node, axes)
+            return self._add(Reduce(out, node.op, part, self._col.name, Scope.LANE), depth[part] + 1)
         # Every column holds the same value: it is its own maximum, and its sum is a product.
         if node.op == "prod" and self._domain.cols > 1:
             raise UnsupportedError("prod of a value that is the same in every column")
         if node.op == "sum" and self._domain.cols > 1:
-            count = Let(self._new("columns", node, ()), "const", (), (("value", node.dtype.numpy.type(self._domain.cols).item()),))
-            self._add(count, 0)
-            return self._add(Let(self._new(node.hint or node.op, node, part.axes), "mul", (part, count.out)), depth[part])
+            value = float(self._domain.cols) if node.dtype.is_float else self._domain.cols
+            count = self._add(Let(self._new("columns", node, ()), "const", (), (("value", value),)), 0)
+            return self._add(Let(self._new(node.hint or node.op, node, part.axes), "mul", (part, count)), depth[part])
         return part if part.dtype is node.dtype else self._add(
             Let(self._new(node.op, node, part.axes), "cast", (part,)), depth[part])
 

@@ -5,13 +5,12 @@ provider's form, with the activation that follows it in the epilogue where the p
 """
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.cost.estimate import Estimate
-from interfuse.cost.model import estimate, kernel_estimate
+from interfuse.cost.model import estimate, kernel_estimate, linear_flops
 from interfuse.cost.traffic import call_bytes, kernel_bytes, moved_bytes
 from interfuse.device.profile import DeviceProfile
 from interfuse.ir.graph import Call
@@ -28,8 +27,16 @@ LIBRARY_SLACK = 1.15
 LINEAR_RATE = 0.7
 """Share of the peak rate that a library matrix product reaches."""
 
-PROVIDERS: Mapping[str, tuple[str, ...]] = {"cpu": ("onednn.linear",), "cuda": (), "hip": ()}
-"""Matrix product providers raced against the captured call, by device kind."""
+PROVIDERS: Mapping[str, Mapping[str, str]] = {
+    # oneDNN's relu turns NaN into 0, so relu is a kernel of ours behind the plain product.
+    "cpu": dict.fromkeys(("none", "gelu", "gelu_tanh", "tanh", "sigmoid", "swish"), "onednn.linear"),
+    "cuda": {"gelu_tanh": "cublaslt.linear_gelu", "relu": "cublaslt.linear_relu"},
+    "hip": {},
+}
+"""The routine that is raced against a captured matrix product, by device kind and the activation in its epilogue."""
+
+NEED_BIAS = ("cublaslt.linear_gelu", "cublaslt.linear_relu")
+"""Routines that only exist with a bias."""
 
 
 @dataclass
@@ -87,9 +94,7 @@ def call_estimate(call: Call, profile: DeviceProfile) -> Estimate:
     moved, flops = call_bytes(call) * LIBRARY_SLACK, 0.0
     linear = next((o for o in call.outs if o is not None and o.op == "linear"), None)
     if linear is not None:
-        m, k = linear.inputs[0].shape
-        if all(isinstance(d, int) for d in (m, k, *linear.shape)):
-            flops = 2.0 * math.prod(int(d) for d in (m, k, linear.shape[1])) / LINEAR_RATE
+        flops = linear_flops(linear) / LINEAR_RATE
     return estimate(moved, flops, call.launches, profile)
 
 
@@ -137,19 +142,16 @@ def linear_of(call: Call) -> Node | None:
 
 
 def provider_candidates(linear: Node, output: Node, activation: str, context: Context) -> list[Candidate]:
-    """A provider's matrix product, with `activation` ("none" for none) in its epilogue, for each usable provider."""
-    found: list[Candidate] = []
+    """The routine that computes the product with `activation` ("none" for none) in its epilogue, where one can be used."""
     flow = context.flow
     bases = [base_of(n, flow.producer) for n in linear.inputs]
+    provider = PROVIDERS.get(context.profile.kind, {}).get(activation)
+    if provider is None or provider in context.unavailable or (provider in NEED_BIAS and len(linear.inputs) < 3):
+        return []
     if not all(n in flow.producer or n in flow.inputs for n in bases):
-        return found
-    for provider in PROVIDERS.get(context.profile.kind, ()):
-        if provider in context.unavailable:
-            continue
-        step = ProviderStep(provider, linear.inputs, output, (("activation", activation),))
-        moved = moved_bytes(linear.inputs, (output,))
-        m, k = (int(d) for d in linear.inputs[0].shape)
-        flops = 2.0 * m * k * int(linear.shape[1]) / LINEAR_RATE
-        label = provider if activation == "none" else f"{provider} with {activation} epilogue"
-        found.append(Candidate(label, (step,), estimate(moved, flops, 1, context.profile), moved, 1, "provider"))
-    return found
+        return []
+    step = ProviderStep(provider, linear.inputs, output, (("activation", activation),))
+    moved = moved_bytes(linear.inputs, (output,))
+    seconds = estimate(moved, linear_flops(linear) / LINEAR_RATE, 1, context.profile)
+    label = provider if activation == "none" else f"{provider} with {activation} epilogue"
+    return [Candidate(label, (step,), seconds, moved, 1, "provider")]

@@ -62,7 +62,7 @@ def analyse(graph: Graph) -> Flow:
     for output in graph.outputs:
         if output.node is not None and base_of(output.node).op in ("const", "iota") and output.node in made_by:
             producer.setdefault(output.node, made_by[output.node])
-    stands_for = {}
+    stands_for: dict[Node, Node] = {}
     for anchor in producer:
         if anchor.op == "cast" and anchor.dtype.is_narrow:
             wide = anchor.inputs[0]
@@ -74,9 +74,9 @@ def analyse(graph: Graph) -> Flow:
     for k in needed:
         for leaf in leaves[k]:
             readers.setdefault(leaf, []).append(k)
-    for out in graph.outputs:
-        if out.node is not None:
-            for leaf in find_leaves((out.node,), producer, inputs, stands_for):
+    for output in graph.outputs:
+        if output.node is not None:
+            for leaf in find_leaves((output.node,), producer, inputs, stands_for):
                 readers.setdefault(leaf, []).append(OUTPUT)
     once = {n: tuple(dict.fromkeys(r)) for n, r in readers.items()}
     return Flow(graph, producer, inputs, stands_for, leaves, needed, once, made_by)

@@ -12,6 +12,7 @@ from interfuse.base.errors import UnsupportedError
 from interfuse.base.record import Record
 from interfuse.cost.model import kernel_estimate
 from interfuse.device.profile import DeviceProfile
+from interfuse.device.table import find
 from interfuse.ir.graph import Graph
 from interfuse.ir.node import Node
 from interfuse.lower.canonical import canonical
@@ -54,16 +55,18 @@ def plan(graph: Graph, target: Target | None, profile: DeviceProfile, record: Re
     return Plan(graph, regions, dropped)
 
 
-def library_plan(graph: Graph, profile: DeviceProfile) -> Plan:
-    """The plan that runs every needed call as captured, one region a call."""
+def library_plan(graph: Graph, profile: DeviceProfile | None = None, record: Record | None = None) -> Plan:
+    """The plan that runs every needed call as captured, one region a call; without a profile nothing is predicted."""
     flow = analyse(graph)
-    context = Context(flow, {}, None, profile, {})
+    context = Context(flow, {}, None, profile or find("CPU portable"), {})
     regions = []
     for k in flow.needed:
         calls = frozenset((k,))
         candidate, reads = library_candidate(calls, context)
-        regions.append(Region(short_name(graph.calls[k].target), (k,), _sorted(reads), outputs_of(calls, flow), (candidate,),
-                              reason=graph.calls[k].reason or "library path asked for"))
+        regions.append(Region(short_name(graph.calls[k].target), (k,), _sorted(reads), outputs_of(calls, flow),
+                              (candidate,), reason=graph.calls[k].reason or "library path asked for"))
+    if record is not None:
+        _note(graph, tuple(regions), [], record)
     return Plan(graph, tuple(regions))
 
 

@@ -35,16 +35,16 @@ class Launcher:
         self._symbols = kernel.symbols
         self.resources: Resources | None = None
 
-    def __call__(self, tensors: Sequence[torch.Tensor], sizes: Mapping[str, int] | None = None) -> None:
-        """Launch on the non-scratch parameters' tensors in order; `sizes` gives the size symbols by name.
+    def __call__(self, tensors: Sequence[torch.Tensor], sizes: Sequence[int] = ()) -> None:
+        """Launch on the non-scratch parameters' tensors in order; `sizes` gives the kernel's symbols in order.
 
         LaunchError where Triton cannot compile or launch the kernel: the outputs have not been touched then.
         """
-        sizes = sizes or {}
-        grid = self.source.grid if isinstance(self.source.grid, int) else evaluate(self.source.grid, sizes)
+        known = dict(zip(self._symbols, sizes, strict=True))
+        grid = self.source.grid if isinstance(self.source.grid, int) else evaluate(self.source.grid, known)
         if grid == 0:
             return
-        arguments = (*tensors, *(sizes[s] for s in self._symbols))
+        arguments = (*tensors, *sizes)
         device = tensors[0].device
         try:
             if device.type == "cuda" and device.index != torch.cuda.current_device():

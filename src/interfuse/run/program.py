@@ -14,13 +14,13 @@ from typing import Any
 from interfuse.base.errors import GraphError, LaunchError, UnsupportedError
 from interfuse.base.record import Record
 from interfuse.capture.template import decode
-from interfuse.cost.estimate import Estimate
 from interfuse.ir.graph import Graph, Literal, Output
 from interfuse.ir.index import Expr, evaluate
 from interfuse.ir.node import Node
 from interfuse.ir.ops import MOVES
-from interfuse.plan.plan import Candidate, LibraryStep, Plan, Region
+from interfuse.plan.plan import Candidate, LibraryStep, Plan
 from interfuse.plan.plan import Step as PlanStep
+from interfuse.plan.planner import library_plan
 from interfuse.run.assemble import Assembler, Held, Launcher, Op, Scope
 from interfuse.run.library import mutated, symbol_reader
 from interfuse.run.outputs import output_storages
@@ -116,37 +116,6 @@ class Program:
 def subject(plan: Plan, position: int) -> str:
     """What the record calls the region at `position`."""
     return f"{position}:{plan.regions[position].name}"
-
-
-def needed_calls(graph: Graph) -> tuple[int, ...]:
-    """Positions of the calls that the outputs need, and of those with an effect, in order."""
-    wanted: set[Node] = set()
-
-    def want(nodes: Iterable[Node | None]) -> None:
-        for node in nodes:
-            while node is not None and node not in wanted:
-                wanted.add(node)
-                node = node.inputs[0] if node.op in MOVES else None
-
-    want(o.node for o in graph.outputs)
-    kept = []
-    for position in reversed(range(len(graph.calls))):
-        call = graph.calls[position]
-        if call.effect or any(o in wanted for o in call.outs if o is not None):
-            kept.append(position)
-            want(call.operands)
-    return tuple(reversed(kept))
-
-
-def library_plan(graph: Graph) -> Plan:
-    """The plan in which every needed call is a region of its own that runs as captured."""
-    regions = []
-    for position in needed_calls(graph):
-        call = graph.calls[position]
-        only = Candidate("library", (LibraryStep(position),), Estimate(0.0), 0, call.launches)
-        outs = tuple(o for o in call.outs if o is not None)
-        regions.append(Region(f"call{position}", (position,), call.operands, outs, (only,)))
-    return Plan(graph, tuple(regions))
 
 
 class _Builder:
