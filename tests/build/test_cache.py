@@ -1,4 +1,4 @@
-"""The on-disk cache. In: entries, several processes, damage, foreign folders. Out: verified entries or a clear refusal."""
+"""The on-disk cache. In: entries, several processes, damage, foreign folders. Out: entries or refusals."""
 from __future__ import annotations
 
 import os

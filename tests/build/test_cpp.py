@@ -1,4 +1,4 @@
-"""Building C++ kernels. In: sources good and bad, compilers present and absent. Out: artifacts, cache hits, clear errors."""
+"""Building C++ kernels. In: sources good and bad, compilers present and absent. Out: artifacts, clear errors."""
 from __future__ import annotations
 
 import dataclasses

@@ -25,7 +25,8 @@ TORCH = {F64: torch.float64, F32: torch.float32, F16: torch.float16, BF16: torch
          I32: torch.int32, I16: torch.int16, I8: torch.int8, U8: torch.uint8, BOOL: torch.bool}
 LEVELS = [level for level in ("avx512", "avx2", "portable") if compilers.supports(level)]
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1e-39, -1e-39, 1.1754944e-38, -1.1754944e-38,
-                    3.4028235e38, -3.4028235e38, 1.0, -1.0, 2.0, 0.5, -0.5, 88.72284, 88.7229, -87.33655, -103.9, -104.5])
+                    3.4028235e38, -3.4028235e38, 1.0, -1.0, 2.0, 0.5, -0.5, 88.72284, 88.7229, -87.33655, -103.9,
+                    -104.5])
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -36,15 +37,17 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
 
 # Operator: (meaning in float64, greatest error in ulp).
 UNARY: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float]] = {
-    "exp": (np.exp, 1.0), "exp2": (np.exp2, 1.0), "expm1": (np.expm1, 1.5), "log": (np.log, 1.5), "log2": (np.log2, 2.0),
-    "log10": (np.log10, 2.0), "log1p": (np.log1p, 2.0), "tanh": (np.tanh, 2.3), "erf": (_erf, 1.5),
-    "sigmoid": (_sigmoid, 2.5), "sqrt": (np.sqrt, 0.5), "rsqrt": (lambda x: 1 / np.sqrt(x), 1.5), "sin": (np.sin, 1.0),
+    "exp": (np.exp, 1.0), "exp2": (np.exp2, 1.1), "expm1": (np.expm1, 1.5), "log": (np.log, 1.0),
+    "log2": (np.log2, 2.0), "log10": (np.log10, 2.0), "log1p": (np.log1p, 2.0), "tanh": (np.tanh, 2.3),
+    "erf": (_erf, 1.5), "sigmoid": (_sigmoid, 2.5), "sqrt": (np.sqrt, 0.5),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), 1.5), "sin": (np.sin, 1.0),
     "cos": (np.cos, 1.0), "tan": (np.tan, 1.0), "asin": (np.arcsin, 1.0), "acos": (np.arccos, 1.0),
     "atan": (np.arctan, 1.0), "sinh": (np.sinh, 2.5), "cosh": (np.cosh, 1.5), "floor": (np.floor, 0.0),
     "ceil": (np.ceil, 0.0), "trunc": (np.trunc, 0.0), "rint": (np.rint, 0.0), "abs": (np.abs, 0.0),
     "neg": (np.negative, 0.0), "sign": (lambda x: np.where(np.isnan(x), 0, np.sign(x)), 0.0)}
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
-BINARY = ("add", "sub", "mul", "div", "maximum", "minimum", "pow", "atan2", "fmod", "remainder", "floordiv", *COMPARISONS)
+BINARY = ("add", "sub", "mul", "div", "maximum", "minimum", "pow", "atan2", "fmod", "remainder", "floordiv",
+          *COMPARISONS)
 INTEGER_UNARY, INTEGER_BINARY = ("neg", "abs", "sign", "not"), (
     "add", "sub", "mul", "maximum", "minimum", "and", "or", "xor", *COMPARISONS)
 
@@ -182,11 +185,12 @@ def test_narrow_floats_round_to_nearest_even_and_back(lanes: bool, level: str) -
     for dtype in (BF16, F16):
         exact = codes.view(TORCH[dtype]).float()
         halfway = ((exact + exact.roll(-1)) / 2).numpy()
-        x = np.concatenate([points(), halfway, np.float32([65504, 65519.99, 65520, 65536, 2.0**-24, 2.0**-25, 2.0**-14])])
+        ends = np.float32([65504, 65519.99, 65520, 65536, 2.0**-24, 2.0**-25, 2.0**-14])
+        x = np.concatenate([points(), halfway, ends])
         expected = torch.from_numpy(x).to(TORCH[dtype])
         kernel = pointwise([("cast", dtype), ("cast", F32)], F32, x.size, 1, lanes)
-        kernel = replace(kernel, body=(*kernel.body[:3], Let(Value("y1", F32, ("i",)), "cast", (Value("y0", dtype, ("i",)),)),
-                                       *kernel.body[-1:]))
+        back_again = Let(Value("y1", F32, ("i",)), "cast", (Value("y0", dtype, ("i",)),))
+        kernel = replace(kernel, body=(*kernel.body[:3], back_again, *kernel.body[-1:]))
         bits, held = run(kernel, [x], level)
         usual = ~expected.isnan().numpy()
         assert np.array_equal(bits[usual], expected.view(torch.int16).numpy()[usual])

@@ -1,6 +1,6 @@
 """The on-disk cache of built kernels. In: a key and files. Out: entries whose files match the hashes in their manifest.
 
-An entry is a folder named by its key with the files and manifest.json (a SHA-256 a file, and `record`: plain JSON facts).
+An entry is a folder named by its key with the files and manifest.json (a SHA-256 a file; `record`: plain JSON facts).
 It appears by one rename, so that many processes can build the same key at once and readers see all of it or nothing.
 Folders belong to us alone (0700): one that others own or can write is refused, as are files that do not match.
 """
@@ -130,8 +130,8 @@ def open_cache(knobs: Knobs) -> Cache:
             if not os.access(folder, os.W_OK | os.X_OK):
                 raise PermissionError(f"no permission to write {folder}")
     except (OSError, ValueError) as error:
-        return _temporary(f"The cache folder {root} cannot be used ({error}); kernels are built into a temporary folder: "
-                          f"give a writable one by INTERFUSE_CACHE.")
+        return _temporary(f"The cache folder {root} cannot be used ({error}) and kernels are built into a temporary "
+                          f"one; give a writable folder by INTERFUSE_CACHE.")
     return Cache(root)
 
 
@@ -156,7 +156,7 @@ def _refuse_foreign(path: Path) -> None:
     if status.st_uid != os.geteuid():
         raise CacheError(f"{path} belongs to another user; give a folder of your own by INTERFUSE_CACHE.")
     if status.st_mode & 0o022:
-        raise CacheError(f"{path} can be written by other users; run chmod go-w {path} or give another INTERFUSE_CACHE.")
+        raise CacheError(f"{path} can be written by other users; run chmod go-w {path} or set INTERFUSE_CACHE.")
 
 
 def _checked(key: str, folder: Path) -> Entry:

@@ -1,4 +1,4 @@
-"""The C++ compiler and its flags. In: knobs. Out: which compiler, what it calls itself, and the flags of a vector level.
+"""The C++ compiler and its flags. In: knobs. Out: which compiler, what it calls itself, the flags of a vector level.
 
 Flags never relax IEEE 754: no -ffast-math, and no contraction either, so that a product and a sum round like eager's
 two operators do; the prelude asks for fused multiply-adds where it wants them.
@@ -18,8 +18,8 @@ from interfuse.base.knobs import Knobs
 ABI = "interfuse-cpp-1"
 """Changes when the calling convention of built kernels does, which makes every old cache entry another key."""
 
-_NEEDS = {"avx512": frozenset(("avx512f", "avx512bw", "avx512dq", "avx512vl")), "avx2": frozenset(("avx2", "fma", "bmi2")),
-          "portable": frozenset[str]()}
+_NEEDS = {"avx512": frozenset(("avx512f", "avx512bw", "avx512dq", "avx512vl")),
+          "avx2": frozenset(("avx2", "fma", "bmi2")), "portable": frozenset[str]()}
 _MARCH = {"avx512": "-march=x86-64-v4", "avx2": "-march=x86-64-v3", "portable": "-march=x86-64"}
 _COMMON = ("-std=c++17", "-O3", "-shared", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math",
            "-ffp-contract=off", "-fwrapv", "-Wno-psabi")

@@ -47,10 +47,10 @@ def build(sources: Sequence[tuple[str, str]], knobs: Knobs, cache: Cache,
     compiler = compilers.find(knobs)
     flags, identity = compilers.flags(knobs), compilers.identity(knobs, compiler)
     keys = [digest(name, text, *identity) for name, text in sources]
-    first = {key: source for key, source in zip(reversed(keys), reversed(sources), strict=True)}
+    unique = dict(zip(keys, sources, strict=True))
 
     def one(key: str) -> Artifact:
-        name, text = first[key]
+        name, text = unique[key]
         entry = cache.get(key)
         if entry is not None:
             return _artifact(entry, name, True, 0.0)
@@ -58,7 +58,7 @@ def build(sources: Sequence[tuple[str, str]], knobs: Knobs, cache: Cache,
 
     done: dict[str, Artifact] = {}
     with ThreadPoolExecutor(max_workers=knobs.workers or os.cpu_count() or 1) as pool:
-        for key, artifact in zip(first, pool.map(one, first), strict=True):
+        for key, artifact in zip(unique, pool.map(one, unique), strict=True):
             done[key] = artifact
             if on_done is not None:
                 on_done(artifact)

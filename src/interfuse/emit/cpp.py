@@ -8,17 +8,26 @@ lambda, compiled for both. Programs of all GRID axes run under one OpenMP loop w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.base.text import Writer
 from interfuse.emit import cpp_prelude
+from interfuse.emit.cpp_facts import (
+    check_divisions,
+    flat,
+    lane_axis_of,
+    lane_count,
+    operator_text,
+    rounded_by_store,
+    scratch_elements,
+    work_of,
+)
+from interfuse.emit.cpp_names import Names
 from interfuse.emit.cpp_types import VECTOR_BYTES, converted, held, highest, literal, lowest, rounded, stored
 from interfuse.ir.dtypes import ALL, BOOL, F32, I64, DType, compute_type
 from interfuse.ir.index import Dim, Expr, coefficient, symbols, text, unwrap, wrap
-from interfuse.ir.ops import TABLE
-from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Reduce, Role, Stmt, Store, Value
+from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Reduce, Role, Stmt, Store, Value
 
 PARALLEL_FROM = 1 << 17
 """Work (about one unit an operation and element) from which a kernel runs on several threads."""
@@ -26,18 +35,6 @@ PARALLEL_FROM = 1 << 17
 CARRY_ROUNDS = 16
 """Additions to one float accumulator before it is carried into double; the prelude's loops use the same number."""
 
-SCRATCH_BYTES = 1 << 20
-"""The largest scratch of one program: it lies on the thread's stack."""
-
-_KEYWORDS = frozenset("""alignas alignof and asm auto bool break case catch char class const constexpr continue decltype default
-delete do double else enum explicit export extern false float for friend goto if inline int long mutable namespace new
-noexcept not nullptr operator or private protected public register return short signed sizeof static struct switch
-template this throw true try typedef typeid typename union unsigned using virtual void volatile while xor n part lane
-buffers sizes LANES""".split())
-
-_FLOAT_ONLY = frozenset("""sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh sigmoid
-erf floor ceil trunc rint pow atan2 isinf""".split())
-_MAY_TRAP = frozenset(("div", "floordiv", "remainder", "fmod"))
 _REDUCERS = {"sum": "Sum", "prod": "Product", "max": "Largest", "min": "Smallest", "any": "Any", "all": "All"}
 
 
@@ -49,38 +46,12 @@ def emit(kernel: Kernel, vector: str, streaming: frozenset[str] = frozenset()) -
     body = _Emitter(kernel, VECTOR_BYTES[vector], streaming)
     code = body.function()
     head = Writer()
-    for line in kernel.doc or (kernel.name,):
-        head.line(f"// {line}")
+    for line in "\n".join(kernel.doc or (kernel.name,)).splitlines():
+        head.line(f"// {line}".rstrip("\\ "))  # a backslash would join the next line to the comment
     head.line(f"// Family: {kernel.family}. {body.summary()}")
     prelude = cpp_prelude.select(f"{code} LANES")
-    return (f"{head.text()}\nconstexpr int LANES = {body.lanes};  // elements a vector\n\n"
+    return (f"{head.text()}\n#define LANES {body.lanes}  // elements a vector\n\n"
             f"namespace {{\n\n{prelude}\n\n}}  // namespace\n\n{code}")
-
-
-@dataclass
-class _Names:
-    """C++ names in sight: IR value or axis name to spelling, and every name that is taken."""
-
-    of: dict[str, str] = field(default_factory=dict)
-    taken: set[str] = field(default_factory=set)
-
-    def inner(self) -> _Names:
-        return _Names(dict(self.of), set(self.taken))
-
-    def fresh(self, wanted: str) -> str:
-        """A name like `wanted` that nothing else has."""
-        base = re.sub(r"\W", "_", wanted)
-        base = f"v{base}" if base[:1].isdigit() or not base else base
-        name, k = base, 2
-        while name in self.taken or name in _KEYWORDS or name in cpp_prelude.names():
-            name, k = f"{base}_{k}", k + 1
-        self.taken.add(name)
-        return name
-
-    def give(self, ir_name: str, wanted: str = "") -> str:
-        """A fresh name for an IR name."""
-        self.of[ir_name] = self.fresh(wanted or ir_name)
-        return self.of[ir_name]
 
 
 class _Emitter:
@@ -89,16 +60,17 @@ class _Emitter:
     def __init__(self, kernel: Kernel, register_bytes: int, streaming: frozenset[str]) -> None:
         self.kernel, self.streaming = kernel, streaming
         self.grid = [a for a in kernel.axes if a.role is Role.GRID]
-        self.lane_axis = _lane_axis(kernel)
-        self.lanes = _lane_count(kernel, self.lane_axis, register_bytes)
-        self.w, self.names = Writer(), _Names()
+        self.lane_axis = lane_axis_of(kernel)
+        self.lanes = lane_count(kernel, self.lane_axis, register_bytes)
+        self.w, self.names = Writer(), Names()
         self.buffers: dict[str, str] = {}
+        self.rounded_by_store = rounded_by_store(kernel)
 
     def summary(self) -> str:
         """One sentence on how the kernel runs."""
         over = " and ".join(f"{a.name} ({a.extent})" for a in self.grid) or "nothing: one program"
-        lane = f"{self.lanes} elements of {self.lane_axis.name} at a time" if self.lane_axis else "one element at a time"
-        return f"Programs over {over}; {lane}."
+        lane = f"{self.lanes} elements of {self.lane_axis.name}" if self.lane_axis else "one element"
+        return f"Programs over {over}; {lane} at a time."
 
     # ---- the function and its loops -------------------------------------------------------------------------------
 
@@ -109,7 +81,7 @@ class _Emitter:
         arguments = [p for p in kernel.params if p.mode != "scratch"]
         opening = []
         for k, name in enumerate(kernel.symbols):
-            opening.append((f"const long {self.names.give(name)} = sizes[{k}];", self.names.of[name]))
+            opening.append((f"const long {self.names.give_index(name)} = sizes[{k}];", self.names.index[name]))
         for k, p in enumerate(arguments):
             pointer = self.buffers[p.name] = self.names.fresh(f"{p.name}_ptr")
             kind = f"{'const ' if p.mode == 'in' else ''}{stored(p.dtype)}*"
@@ -133,7 +105,7 @@ class _Emitter:
             return
         condition = self.parallel_condition()
         collapse = f" collapse({len(self.grid)})" if len(self.grid) > 1 else ""
-        streams = any(isinstance(s, Store) and s.param in self.streaming for s in _flat(self.kernel.body))
+        streams = any(isinstance(s, Store) and s.param in self.streaming for s in flat(self.kernel.body))
         clause = f" if ({condition})" if condition not in ("true", "false") else ""
         if condition == "false":
             self.grid_loops()
@@ -152,7 +124,8 @@ class _Emitter:
     def grid_loops(self) -> None:
         """One `for` a GRID axis, the bodies nested in the last one."""
         for axis in self.grid:
-            name, extent = self.names.give(axis.name), self.dim(axis.extent)
+            extent = self.dim(axis.extent)
+            name = self.names.give_index(axis.name)
             step = f"{name} += LANES" if axis is self.lane_axis else f"++{name}"
             last = " {" if axis is self.grid[-1] else ""
             self.w.line(f"for (long {name} = 0; {name} < {extent}; {step}){last}")
@@ -164,7 +137,7 @@ class _Emitter:
                 self.w.line("constexpr long n = LANES;")
                 self.program()
             else:
-                left = f"{self.dim(lane.extent)} - {self.names.of[lane.name]}"
+                left = f"{self.dim(lane.extent)} - {self.names.index[lane.name]}"
                 with self.w.block(f"lanes_left({left}, [&](long n) INLINE {{", "});"):
                     self.program()
 
@@ -173,7 +146,7 @@ class _Emitter:
         for p in self.kernel.params:
             if p.mode == "scratch":
                 self.buffers[p.name] = self.names.fresh(p.name)
-                self.w.line(f"alignas(64) {stored(p.dtype)} {self.buffers[p.name]}[{_scratch_elements(p)}];")
+                self.w.line(f"alignas(64) {stored(p.dtype)} {self.buffers[p.name]}[{scratch_elements(p)}];")
         self.statements(self.kernel.body, in_lanes=self.lane_axis is not None and self.lane_axis.role is Role.GRID)
 
     def statements(self, body: Sequence[Stmt], in_lanes: bool) -> None:
@@ -201,7 +174,9 @@ class _Emitter:
         seen: set[Expr] = set()
         shared: set[Expr] = set()
         for s in body:
-            if isinstance(s, (Load, Store)) and wrap(s.index).op not in ("sym", "const") and self.lane_step(s.index) in (0, 1):
+            if not isinstance(s, (Load, Store)) or wrap(s.index).op in ("sym", "const"):
+                continue
+            if self.lane_step(s.index) in (0, 1):
                 (shared if s.index in seen else seen).add(s.index)
         return shared
 
@@ -209,16 +184,18 @@ class _Emitter:
         """One phase: a loop over a SERIAL axis, with its reductions' accumulators before it and their results after."""
         axis = self.kernel.axis(loop.axis)
         if axis.role is not Role.SERIAL:
-            raise UnsupportedError(f"C++ kernels have no {axis.role.value} axes ({axis.name}); lower it to a serial axis.")
+            raise UnsupportedError(f"C++ kernels have no {axis.role.value} axes; lower {axis.name} to a serial one.")
         lane = axis is self.lane_axis
         reduces = [s for s in loop.body if isinstance(s, Reduce)]
         long_sums = [r for r in reduces if self.declare(r, axis)]
         outer, self.names = self.names, self.names.inner()
-        name, extent = self.names.give(axis.name), self.dim(axis.extent)
+        extent = self.dim(axis.extent)
+        name = self.names.give_index(axis.name)
         head, tail = f"for (long {name} = 0; {name} < {extent}; ++{name}) {{", "}"
         if reduces or lane:
             carries = " ".join(f"{self.names.of[_parts(r)]}.carry();" for r in long_sums)
-            function = f"{'reduce' if reduces else 'for'}{'_long' if long_sums else ''}{'_vectors' if lane else '_each'}"
+            walk = ("reduce_long" if long_sums else "reduce") if reduces else "for"
+            function = f"{walk}_{'vectors' if lane else 'each'}"
             lambda_params = f"long {name}{', long n' if lane else ''}{', int part' if reduces else ''}"
             head = f"{function}({extent}, [&]({lambda_params}) INLINE {{"
             tail = f"}}, [&]() INLINE {{ {carries} }});" if long_sums else "});"
@@ -246,7 +223,7 @@ class _Emitter:
             self.w.line(f"LongSum<{kind}, {'f64v' if vector else 'double'}> {name};")
         elif r.op in ("max", "min") and r.arg.dtype is not BOOL:
             start = (lowest if r.op == "max" else highest)(compute_type(r.arg.dtype))
-            self.w.line(f"{_REDUCERS[r.op]}<{kind}> {name}({start.removeprefix('(').removesuffix(')') if start.startswith('(-') else start});")
+            self.w.line(f"{_REDUCERS[r.op]}<{kind}> {name}{start if start.startswith('(-') else f'({start})'};")
         else:
             reducer = {"max": "Any", "min": "All"}.get(r.op, _REDUCERS[r.op])
             self.w.line(f"{reducer}<{kind}> {name};")
@@ -287,8 +264,7 @@ class _Emitter:
         param, vector, step = self.kernel.param(s.param), self.is_vector(s.arg), self.lane_step(s.index)
         pointer, value = self.buffers[s.param], self.value(s.arg)
         stored(param.dtype)
-        # A store rounds to narrow types by itself.
-        value = converted(value, s.arg.dtype, compute_type(param.dtype) if param.dtype.is_narrow else param.dtype, vector)
+        value = converted(value, s.arg.dtype, compute_type(param.dtype), vector)  # a store rounds to narrow types
         where = at or self.index(s.index)
         if step == 0:
             if vector:
@@ -312,18 +288,22 @@ class _Emitter:
             self.names.of[s.out.name] = _splat(constant, s.out.dtype) if vector else constant
             return
         if s.op == "index":
-            self.define(s.out, converted(self.index_value(wrap(attrs["expr"]), vector), I64, s.out.dtype, vector), s.note)
+            position = self.index_value(wrap(attrs["expr"]), vector)
+            self.define(s.out, converted(position, I64, s.out.dtype, vector), s.note)
             return
         args = [self.value(a) for a in s.args]
         reach = any(self.is_vector(a) for a in s.args)
         if reach and not vector:
             raise UnsupportedError(f"{s.out.name} does not vary over the lanes but its operands do.")
+        if s.out.name in self.rounded_by_store:
+            self.names.of[s.out.name] = args[0]
+            return
         if s.op == "cast":
             expression = converted(args[0], s.args[0].dtype, s.out.dtype, reach)
         elif s.op == "round":
             expression = rounded(args[0], ALL[attrs["to"]])
         else:
-            expression = _operator(s.op, s.args[-1].dtype).format(*args)
+            expression = operator_text(s.op, s.args[-1].dtype).format(*args)
         self.define(s.out, _splat(expression, s.out.dtype) if vector and not reach else expression, s.note)
 
     def index_value(self, e: Expr, vector: bool) -> str:
@@ -344,7 +324,7 @@ class _Emitter:
     def value(self, v: Value) -> str:
         """The C++ name of a value that is in scope."""
         if v.name not in self.names.of:
-            raise UnsupportedError(f"{v.name} is used outside the phase that makes it; a serial axis keeps it in scratch.")
+            raise UnsupportedError(f"{v.name} is used outside its phase; on a serial axis scratch has to keep it.")
         return self.names.of[v.name]
 
     def is_vector(self, v: Value) -> bool:
@@ -360,10 +340,10 @@ class _Emitter:
 
     def index(self, e: Dim, by_lane: bool = False) -> str:
         """An index expression in C++, at the first lane or, `by_lane`, at lane `lane`."""
-        _check_divisions(wrap(e))
+        check_divisions(wrap(e))
 
         def spell(name: str) -> str:
-            plain = self.names.of.get(name)
+            plain = self.names.index.get(name)
             if plain is None:
                 raise UnsupportedError(f"the index symbol {name} is neither an axis in scope nor a size of the kernel.")
             return f"({plain} + lane)" if by_lane and self.lane_axis and name == self.lane_axis.name else plain
@@ -376,85 +356,13 @@ class _Emitter:
 
     def parallel_condition(self) -> str:
         """Whether threads pay: "true", "false", or a C++ condition on the sizes."""
-        work: Dim = _work(self.kernel, self.kernel.body)
+        work: Dim = work_of(self.kernel, self.kernel.body)
         for axis in self.grid:
             work = work * axis.extent
         work = unwrap(work)
         if isinstance(work, int):
             return "true" if work >= PARALLEL_FROM else "false"
         return f"{self.index(work)} >= {PARALLEL_FROM}"
-
-
-def _lane_axis(kernel: Kernel) -> Axis | None:
-    """The axis that vectors run along: the one walked in a block of several indices."""
-    blocked = [a for a in kernel.axes if a.block > 1 and a.role is not Role.TILE]
-    if len(blocked) > 1:
-        raise UnsupportedError(f"C++ kernels have one lane axis, not {', '.join(a.name for a in blocked)}.")
-    return blocked[0] if blocked else None
-
-
-def _lane_count(kernel: Kernel, lane_axis: Axis | None, register_bytes: int) -> int:
-    """Elements a vector: what one register holds of the widest element, and no more than the axis's block."""
-    if lane_axis is None:
-        return register_bytes // 4
-    made = [s.out for s in _flat(kernel.body) if isinstance(s, (Load, Let, Reduce))]
-    widest = max((compute_type(v.dtype).bytes for v in made if lane_axis.name in v.axes), default=4)
-    return min(lane_axis.block, register_bytes // max(widest, 4))
-
-
-def _flat(body: Sequence[Stmt]) -> Iterator[Stmt]:
-    """Every statement, those inside loops included."""
-    for s in body:
-        if isinstance(s, Loop):
-            yield from _flat(s.body)
-        else:
-            yield s
-
-
-def _work(kernel: Kernel, body: Sequence[Stmt]) -> Dim:
-    """Operations of one program: one an access, the table's cost an operator."""
-    total: Dim = 0
-    for s in body:
-        if isinstance(s, Loop):
-            total = total + wrap(_work(kernel, s.body)) * kernel.axis(s.axis).extent
-        elif isinstance(s, Let):
-            total = total + (TABLE[s.op].cost if s.op in TABLE else 1)
-        else:
-            total = total + 1
-    return unwrap(total)
-
-
-def _scratch_elements(p: Param) -> int:
-    elements = 1
-    for d in p.shape:
-        if not isinstance(d, int):
-            raise UnsupportedError(f"scratch {p.name} needs a fixed size in a C++ kernel.")
-        elements *= d
-    if elements * p.dtype.bytes > SCRATCH_BYTES:
-        raise UnsupportedError(f"scratch {p.name} takes {elements * p.dtype.bytes} bytes, more than {SCRATCH_BYTES}.")
-    return elements
-
-
-def _operator(op: str, dtype: DType) -> str:
-    """The C++ text of an element-wise operator with {0}, {1}, ... for operands of `dtype`."""
-    if op in ("shl", "shr"):
-        return f"shift_{'left' if op == 'shl' else 'right'}({{0}}, {{1}})"
-    if op in _FLOAT_ONLY and not dtype.is_float:
-        raise UnsupportedError(f"C++ kernels have no {op} of {dtype}.")
-    if op in _MAY_TRAP and not dtype.is_float:
-        raise UnsupportedError(f"{op} of {dtype} could divide by zero, which PyTorch reports; the library runs it.")
-    row = TABLE[op]
-    if row.cpp.startswith("none"):
-        raise UnsupportedError(f"{op} has no C++ text ({row.cpp}).")
-    return row.cpp
-
-
-def _check_divisions(e: Expr) -> None:
-    """C++ divides towards zero, the index grammar rounds down: equal only where nothing is negative."""
-    if e.op in ("floordiv", "mod") and e.args[0].lo < 0:
-        raise UnsupportedError(f"the index {e} may divide a negative number.")
-    for a in e.args:
-        _check_divisions(a)
 
 
 def _parts(r: Reduce) -> str:

@@ -1,7 +1,7 @@
-"""The C++ prelude: what generated kernels are written with. In: the kernel's text. Out: the helpers that it uses, in order.
+"""The C++ prelude: what generated kernels are written with. In: a kernel's text. Out: the helpers that it uses.
 
-The helpers lie in `prelude/*.h`, in segments that begin with a line "//: name" or "//: name@type". A segment goes into a
-file when its name is used there or in another segment that goes in; one with a type, when both name and type are.
+The helpers lie in `prelude/*.h`, in segments that begin with a line "//: name" or "//: name@type". A segment goes into
+a file when its name is used there or in another segment that goes in; one with a type, when both name and type are.
 """
 from __future__ import annotations
 

@@ -38,11 +38,11 @@ def literal(value: bool | int | float, dtype: DType) -> str:
     if dtype is BOOL:
         return "true" if value else "false"
     if not dtype.is_float:
-        suffix, number = "L" if dtype is I64 else "", int(value)
-        if number == np.iinfo(dtype.numpy).min and number < 0:
-            text = f"-{-(number + 1)}{suffix} - 1"  # the smallest one has no literal of its type
+        suffix, whole = "L" if dtype is I64 else "", int(value)
+        if whole == np.iinfo(dtype.numpy).min and whole < 0:
+            text = f"-{-(whole + 1)}{suffix} - 1"  # the smallest one has no literal of its type
         else:
-            text = f"{number}{suffix}"
+            text = f"{whole}{suffix}"
         text = f"({text})" if text[0] == "-" else text
         return text if dtype in (I64, I32) else f"({SCALAR[dtype]}){text}"
     suffix = "" if dtype is F64 else "f"

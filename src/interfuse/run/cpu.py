@@ -19,25 +19,25 @@ from interfuse.lower.kernel import Kernel
 class Launcher:
     """A loaded kernel. Calling it runs it to the end on the caller's thread and OpenMP's; the GIL is free meanwhile."""
 
-    __slots__ = ("_buffers", "_function", "_library", "_sizes", "name")
+    __slots__ = ("_buffers", "_counts", "_function", "_library", "_sizes", "name")
 
     def __init__(self, library: ctypes.CDLL, kernel: Kernel) -> None:
         self.name = kernel.name
         self._library = library
         self._function = library[kernel.name]
         self._function.restype = None
-        self._buffers = ctypes.c_void_p * sum(p.mode != "scratch" for p in kernel.params)
-        self._sizes = ctypes.c_long * len(kernel.symbols)
+        self._counts = sum(p.mode != "scratch" for p in kernel.params), len(kernel.symbols)
+        self._buffers, self._sizes = ctypes.c_void_p * self._counts[0], ctypes.c_long * self._counts[1]
 
     def __call__(self, tensors: Sequence[torch.Tensor], sizes: Sequence[int] = ()) -> None:
-        """Run the kernel on the buffers of its parameters in order, scratch left out; element 0 is a tensor's data_ptr().
+        """Run the kernel on the buffers of its parameters in order, scratch left out; a data_ptr() is element 0.
 
         `sizes` are the kernel's symbols in order. Shapes, strides and types are the caller's to get right. LaunchError
         for a wrong count of either.
         """
-        if len(tensors) != self._buffers._length_ or len(sizes) != self._sizes._length_:
-            raise LaunchError(f"{self.name} takes {self._buffers._length_} buffers and {self._sizes._length_} sizes, "
-                              f"not {len(tensors)} and {len(sizes)}: pass them as the kernel's parameters stand.")
+        if (len(tensors), len(sizes)) != self._counts:
+            raise LaunchError(f"{self.name} takes {self._counts[0]} buffers and {self._counts[1]} sizes, not "
+                              f"{len(tensors)} and {len(sizes)}: pass them as its parameters stand.")
         self._function(self._buffers(*[t.data_ptr() for t in tensors]), self._sizes(*sizes) if sizes else None)
 
 
@@ -53,4 +53,4 @@ def load(artifact: Artifact, kernel: Kernel) -> Launcher:
     try:
         return Launcher(ctypes.CDLL(str(artifact.path)), kernel)
     except (OSError, AttributeError) as error:
-        raise LaunchError(f"{artifact.path} cannot be loaded ({error}); remove it from the cache to build it again.") from error
+        raise LaunchError(f"{artifact.path} cannot be loaded ({error}); remove it and build it again.") from error

@@ -48,28 +48,39 @@ LANE_BY_LANE(cosh)
 template <class V> INLINE inline V rsqrt_(V x) { return V(1.0f / sqrt_(x)); }
 
 //: fma_
-// a * b + c, rounded once where the machine has the instruction.
+// a * b + c, rounded once where the machine has the instruction (GCC does not find it in a loop over the lanes).
 INLINE inline f32v fma_(f32v a, f32v b, f32v c) {
-#if defined(__FMA__) || defined(__AVX512F__)
-    for (int i = 0; i < LANES; ++i) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
-    return c;
+#if defined(__clang__) && defined(__FMA__)
+    return __builtin_elementwise_fma(a, b, c);
+#elif defined(__AVX512F__) && LANES == 16
+    return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
+#elif defined(__FMA__) && LANES == 8
+    return __builtin_ia32_vfmaddps256(a, b, c);
+#elif defined(__FMA__) && LANES == 4
+    return __builtin_ia32_vfmaddps(a, b, c);
 #else
     return a * b + c;
 #endif
 }
 
 //: polynomial
-// c0 + c1 x + c2 x^2 + ..., by Horner's rule.
-template <class C> INLINE inline f32v polynomial(f32v, C c0) { return splat<f32v>(c0); }
-template <class C, class... Rest> INLINE inline f32v polynomial(f32v x, C c0, Rest... rest) {
-    return fma_(polynomial(x, rest...), x, splat<f32v>(c0));
+// c0 + c1 x + c2 x^2 + ..., in groups of four, so that the chain of dependent operations is short.
+INLINE inline f32v polynomial(f32v, float c0) { return splat<f32v>(c0); }
+INLINE inline f32v polynomial(f32v x, float c0, float c1) { return fma_(splat<f32v>(c1), x, splat<f32v>(c0)); }
+INLINE inline f32v polynomial(f32v x, float c0, float c1, float c2) {
+    return fma_(splat<f32v>(c2), x * x, polynomial(x, c0, c1));
+}
+INLINE inline f32v polynomial(f32v x, float c0, float c1, float c2, float c3) {
+    return fma_(polynomial(x, c2, c3), x * x, polynomial(x, c0, c1));
+}
+template <class... Rest> INLINE inline f32v polynomial(f32v x, float c0, float c1, float c2, float c3, Rest... rest) {
+    return fma_(polynomial(x, rest...), (x * x) * (x * x), polynomial(x, c0, c1, c2, c3));
 }
 
 //: clamp
 // x within [low, high]; NaN stays.
 INLINE inline f32v clamp(f32v x, float low, float high) {
-    x = x < low ? splat<f32v>(low) : x;
-    return x > high ? splat<f32v>(high) : x;
+    return smaller_of(splat<f32v>(high), larger_of(splat<f32v>(low), x));
 }
 
 //: copy_sign
@@ -85,10 +96,14 @@ INLINE inline f32v nearest(f32v x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
 INLINE inline f32v power_of_two(i32v n) { return from_bits((n + 127) << 23); }
 
 //: times_power_of_two
-// x * 2^n in two steps, so that subnormal results round once and large ones overflow.
+// x * 2^n, rounded once where the result is subnormal, infinite where it is too large.
 INLINE inline f32v times_power_of_two(f32v x, f32v n) {
+#if defined(__AVX512F__) && LANES == 16
+    return __builtin_ia32_scalefps512_mask(x, n, x, -1, 4);
+#else
     const i32v whole = __builtin_convertvector(n, i32v), half = whole >> 1;
     return x * power_of_two(half) * power_of_two(whole - half);
+#endif
 }
 
 //: beyond_log2
@@ -97,14 +112,18 @@ INLINE inline f32v beyond_log2(f32v x, f32v n) {
     return fma_(n, splat<f32v>(2.12194440e-4f), fma_(n, splat<f32v>(-0.693359375f), x));
 }
 
-//: exp_
-INLINE inline f32v exp_(f32v x) {
-    x = clamp(x, -104.0f, 89.0f);
+//: exp_inside
+// e^x for x from -104 to 89, and NaN.
+INLINE inline f32v exp_inside(f32v x) {
     const f32v n = nearest(x * 1.44269504f);
     const f32v r = beyond_log2(x, n);
     const f32v q = polynomial(r, 0.49999994f, 0.16666521f, 0.041668277f, 0.008368687f, 0.0013819824f);
     return times_power_of_two(fma_(q * r, r, r) + 1.0f, n);
 }
+
+//: exp_
+// Outside of [-104, 89] the result is 0 or infinity like at the ends.
+INLINE inline f32v exp_(f32v x) { return exp_inside(clamp(x, -104.0f, 89.0f)); }
 INLINE inline float exp_(float x) { return exp_(splat<f32v>(x))[0]; }
 INLINE inline double exp_(double x) { return __builtin_exp(x); }
 
@@ -217,7 +236,7 @@ INLINE inline f64v log1p_(f64v x) { return each(x, [](double e) INLINE { return 
 
 //: tanh_
 INLINE inline f32v tanh_(f32v x) {
-    const f32v t = expm1_(2.0f * clamp(abs_(x), 0.0f, 10.0f));
+    const f32v t = expm1_(2.0f * smaller_of(splat<f32v>(10.0f), abs_(x)));
     return copy_sign(t / (t + 2.0f), x);
 }
 INLINE inline float tanh_(float x) { return tanh_(splat<f32v>(x))[0]; }
@@ -235,12 +254,12 @@ template <class V> INLINE inline V sigmoid_(V x) {
 
 //: erf_
 INLINE inline f32v erf_(f32v x) {
-    const f32v a = clamp(abs_(x), 0.0f, 4.0f), square = x * x;
+    const f32v a = smaller_of(splat<f32v>(4.0f), abs_(x)), square = x * x;
     const f32v small = fma_(x, polynomial(square, 0.12837917f, -0.37612626f, 0.11283579f, -0.026853347f,
                                               0.005187162f, -0.0007997853f, 7.806903e-05f), x);
     const f32v log_rest = polynomial(a, -0.0002447136f, -1.127475f, -0.63751686f, -0.103640564f, 0.02208782f,
                                      -0.0030086006f, 0.00019243463f);  // log(1 - erf(a))
-    const f32v large = copy_sign(1.0f - exp_(log_rest), x);
+    const f32v large = copy_sign(1.0f - exp_inside(log_rest), x);
     return a < 1.0f ? small : large;
 }
 INLINE inline float erf_(float x) { return erf_(splat<f32v>(x))[0]; }

@@ -25,8 +25,17 @@ struct f16 {
     INLINE operator float() const { return (float)half; }
 };
 
+//: widen_u16
+INLINE inline u32v widen_u16(u16v x) {
+#if defined(__AVX512F__) && LANES == 16 && !defined(__clang__)
+    return (u32v)__builtin_ia32_pmovzxwd512_mask((i16v)x, i32v{}, -1);  // GCC widens halves and joins them
+#else
+    return __builtin_convertvector(x, u32v);
+#endif
+}
+
 //: widen_bf16
-INLINE inline f32v widen_bf16(u16v x) { return (f32v)(__builtin_convertvector(x, u32v) << 16); }
+INLINE inline f32v widen_bf16(u16v x) { return (f32v)(widen_u16(x) << 16); }
 
 //: narrow_bf16
 // Rounds to nearest even; NaN stays NaN.
@@ -38,27 +47,29 @@ INLINE inline u16v narrow_bf16(f32v x) {
 
 //: widen_f16
 INLINE inline f32v widen_f16(u16v x) {
-#if defined(__AVX512F__)
-    if constexpr (LANES == 16) return __builtin_ia32_vcvtph2ps512_mask((i16v)x, f32v{}, -1, 4);
-#endif
-    const u32v h = __builtin_convertvector(x, u32v);
+#if defined(__AVX512F__) && LANES == 16
+    return __builtin_ia32_vcvtph2ps512_mask((i16v)x, f32v{}, -1, 4);
+#else
+    const u32v h = widen_u16(x);
     const f32v magnitude = (f32v)((h & 0x7fff) << 13) * 0x1p112f;  // moves the exponent's bias, subnormals included
     const u32v special = (h & 0x7c00) == 0x7c00 ? u32v{} + 0x7f800000 : u32v{};
     return (f32v)((u32v)magnitude | special | (h & 0x8000) << 16);
+#endif
 }
 
 //: narrow_f16
 // Rounds to nearest even; too large becomes infinity, NaN stays NaN.
 INLINE inline u16v narrow_f16(f32v x) {
-#if defined(__AVX512F__)
-    if constexpr (LANES == 16) return (u16v)__builtin_ia32_vcvtps2ph512_mask(x, 0, i16v{}, -1);
-#endif
+#if defined(__AVX512F__) && LANES == 16
+    return (u16v)__builtin_ia32_vcvtps2ph512_mask(x, 0, i16v{}, -1);
+#else
     const u32v sign = (u32v)x >> 16 & 0x8000, magnitude = (u32v)x & 0x7fffffff;
     const u32v normal = (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13;
     const u32v subnormal = (u32v)((f32v)magnitude + 0.5f) - 0x3f000000;  // the addition rounds at the last place
     const u32v finite = magnitude < 0x38800000 ? subnormal : normal;
     const u32v large = magnitude > 0x7f800000 ? u32v{} + 0x7e00 : u32v{} + 0x7c00;
     return __builtin_convertvector((magnitude >= 0x477ff000 ? large : finite) | sign, u16v);
+#endif
 }
 
 //: load

@@ -84,13 +84,47 @@ INLINE inline boolv where_(boolv c, bool a, bool b) { return where_(c, boolv(a),
 INLINE inline boolv where_(boolv c, boolv a, bool b) { return where_(c, a, boolv(b)); }
 INLINE inline boolv where_(boolv c, bool a, boolv b) { return where_(c, boolv(a), b); }
 
+//: larger_of
+// a where a > b, else b, also where either is NaN.
+template <class V> INLINE inline V larger_of(V a, V b) { return a > b ? a : b; }
+
+//: larger_of@f32v
+// One instruction, which GCC does not find by itself.
+INLINE inline f32v larger_of(f32v a, f32v b) {
+#if defined(__AVX512F__) && LANES == 16
+    return __builtin_ia32_maxps512_mask(a, b, a, -1, 4);
+#elif defined(__AVX__) && LANES == 8
+    return __builtin_ia32_maxps256(a, b);
+#elif defined(__SSE__) && LANES == 4
+    return __builtin_ia32_maxps(a, b);
+#else
+    return a > b ? a : b;
+#endif
+}
+
+//: smaller_of
+// a where a < b, else b, also where either is NaN.
+template <class V> INLINE inline V smaller_of(V a, V b) { return a < b ? a : b; }
+
+//: smaller_of@f32v
+INLINE inline f32v smaller_of(f32v a, f32v b) {
+#if defined(__AVX512F__) && LANES == 16
+    return __builtin_ia32_minps512_mask(a, b, a, -1, 4);
+#elif defined(__AVX__) && LANES == 8
+    return __builtin_ia32_minps256(a, b);
+#elif defined(__SSE__) && LANES == 4
+    return __builtin_ia32_minps(a, b);
+#else
+    return a < b ? a : b;
+#endif
+}
+
 //: max_
 // The larger; NaN if either is.
 template <class A, class B> INLINE inline auto max_(A x, B y) {
     typedef wider<A, B> V;
     const V a = splat<V>(x), b = splat<V>(y);
-    const V larger = a > b ? a : b;  // b where either is NaN
-    return V(a != a ? a : larger);
+    return V(a != a ? a : larger_of(a, b));
 }
 
 //: max_@boolv
@@ -101,8 +135,7 @@ INLINE inline boolv max_(boolv a, boolv b) { return a | b; }
 template <class A, class B> INLINE inline auto min_(A x, B y) {
     typedef wider<A, B> V;
     const V a = splat<V>(x), b = splat<V>(y);
-    const V smaller = a < b ? a : b;  // b where either is NaN
-    return V(a != a ? a : smaller);
+    return V(a != a ? a : smaller_of(a, b));
 }
 
 //: min_@boolv

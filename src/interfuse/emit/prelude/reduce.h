@@ -1,9 +1,15 @@
 //: across
 // The lanes of x joined by f, halves first.
 template <class V, class F> INLINE inline auto across(V x, F f) {
-    for (int half = LANES / 2; half; half /= 2)
-        for (int i = 0; i < half; ++i) x[i] = f(x[i], x[i + half]);
-    return x[0];
+    if constexpr (sizeof(V) == 2 * sizeof(x[0])) {
+        return f(x[0], x[1]);
+    } else {
+        typedef typename Element<V>::type half __attribute__((vector_size(sizeof(V) / 2)));
+        half low, high;
+        __builtin_memcpy(&low, &x, sizeof low);
+        __builtin_memcpy(&high, (const char*)&x + sizeof low, sizeof high);
+        return across(f(low, high), f);
+    }
 }
 
 //: first_lanes
@@ -40,7 +46,7 @@ template <class V, class Wide> struct LongSum : Sum<V> {
     INLINE f32v narrowed(f64v x) const { return __builtin_convertvector(x, f32v); }
     INLINE V value() const { return narrowed(carried); }
     INLINE float over_lanes() const {
-        return (float)across(carried, [](double a, double b) INLINE { return a + b; });
+        return (float)across(carried, [](auto a, auto b) INLINE { return a + b; });
     }
 };
 
@@ -92,7 +98,7 @@ template <class B> struct Any {
     INLINE void add(B x, long n, int) { seen.mask |= first_lanes(x.mask, n, i32v{}); }
     INLINE B value() const { return seen; }
     INLINE bool over_lanes() const {
-        return across(seen.mask, [](int a, int b) INLINE { return a | b; }) != 0;
+        return across(seen.mask, [](auto a, auto b) INLINE { return a | b; }) != 0;
     }
 };
 
@@ -104,6 +110,6 @@ template <class B> struct All {
     INLINE void add(B x, long n, int) { seen.mask &= first_lanes(x.mask, n, i32v{} - 1); }
     INLINE B value() const { return seen; }
     INLINE bool over_lanes() const {
-        return across(seen.mask, [](int a, int b) INLINE { return a & b; }) != 0;
+        return across(seen.mask, [](auto a, auto b) INLINE { return a & b; }) != 0;
     }
 };

@@ -1,0 +1,113 @@
+"""What the C++ emitter asks about a kernel before it writes. In: kernels, operators. Out: answers, or reasons why not.
+
+UnsupportedError says why a kernel has no C++ form; the region then runs through the library.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from interfuse.base.errors import UnsupportedError
+from interfuse.ir.dtypes import ALL, F32, DType, compute_type
+from interfuse.ir.index import Dim, Expr, unwrap, wrap
+from interfuse.ir.ops import TABLE
+from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Reduce, Role, Stmt, Store
+
+SCRATCH_BYTES = 1 << 20
+"""The largest scratch of one program: it lies on the thread's stack."""
+
+_FLOAT_ONLY = frozenset("""sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh
+sigmoid erf floor ceil trunc rint pow atan2 isinf""".split())
+_MAY_TRAP = frozenset(("div", "floordiv", "remainder", "fmod"))
+
+
+def lane_axis_of(kernel: Kernel) -> Axis | None:
+    """The axis that vectors run along: the one walked in a block of several indices."""
+    blocked = [a for a in kernel.axes if a.block > 1 and a.role is not Role.TILE]
+    if len(blocked) > 1:
+        raise UnsupportedError(f"C++ kernels have one lane axis, not {', '.join(a.name for a in blocked)}.")
+    return blocked[0] if blocked else None
+
+
+def lane_count(kernel: Kernel, lane_axis: Axis | None, register_bytes: int) -> int:
+    """Elements a vector: what one register holds of the widest element, and no more than the axis's block."""
+    if lane_axis is None:
+        return register_bytes // 4
+    made = [s.out for s in flat(kernel.body) if isinstance(s, (Load, Let, Reduce))]
+    widest = max((compute_type(v.dtype).bytes for v in made if lane_axis.name in v.axes), default=4)
+    return min(lane_axis.block, register_bytes // max(widest, 4))
+
+
+def flat(body: Sequence[Stmt]) -> Iterator[Stmt]:
+    """Every statement, those inside loops included."""
+    for s in body:
+        if isinstance(s, Loop):
+            yield from flat(s.body)
+        else:
+            yield s
+
+
+def work_of(kernel: Kernel, body: Sequence[Stmt]) -> Dim:
+    """Operations of one program: one an access, the table's cost an operator."""
+    total: Dim = 0
+    for s in body:
+        if isinstance(s, Loop):
+            total = total + wrap(work_of(kernel, s.body)) * kernel.axis(s.axis).extent
+        elif isinstance(s, Let):
+            total = total + (TABLE[s.op].cost if s.op in TABLE else 1)
+        else:
+            total = total + 1
+    return unwrap(total)
+
+
+def scratch_elements(p: Param) -> int:
+    """How many elements the scratch of one program holds."""
+    elements = 1
+    for d in p.shape:
+        if not isinstance(d, int):
+            raise UnsupportedError(f"scratch {p.name} needs a fixed size in a C++ kernel.")
+        elements *= d
+    if elements * p.dtype.bytes > SCRATCH_BYTES:
+        raise UnsupportedError(f"scratch {p.name} takes {elements * p.dtype.bytes} bytes, more than {SCRATCH_BYTES}.")
+    return elements
+
+
+def operator_text(op: str, dtype: DType) -> str:
+    """The C++ text of an element-wise operator with {0}, {1}, ... for operands of `dtype`."""
+    if op in ("shl", "shr"):
+        return f"shift_{'left' if op == 'shl' else 'right'}({{0}}, {{1}})"
+    if op in _FLOAT_ONLY and not dtype.is_float:
+        raise UnsupportedError(f"C++ kernels have no {op} of {dtype}.")
+    if op in _MAY_TRAP and not dtype.is_float:
+        raise UnsupportedError(f"{op} of {dtype} could divide by zero, which PyTorch reports; the library runs it.")
+    row = TABLE[op]
+    if row.cpp.startswith("none"):
+        raise UnsupportedError(f"{op} has no C++ text ({row.cpp}).")
+    return row.cpp
+
+
+def check_divisions(e: Expr) -> None:
+    """Refuse an index that may divide a negative number.
+
+    C++ divides towards zero, the index grammar rounds down: equal only where nothing is negative.
+    """
+    if e.op in ("floordiv", "mod") and e.args[0].lo < 0:
+        raise UnsupportedError(f"the index {e} may divide a negative number.")
+    for a in e.args:
+        check_divisions(a)
+
+
+def rounded_by_store(kernel: Kernel) -> frozenset[str]:
+    """Values that only round a float to the narrow type of every buffer that they go to: the store rounds anyhow."""
+    narrow = {}
+    for s in flat(kernel.body):
+        if isinstance(s, Let) and s.op in ("round", "cast") and s.args[0].dtype is F32:
+            target = ALL[dict(s.attrs)["to"]] if s.op == "round" else s.out.dtype
+            if target.is_narrow:
+                narrow[s.out.name] = target
+    for s in flat(kernel.body):
+        used = s.args if isinstance(s, Let) else (s.arg,) if isinstance(s, Reduce) else ()
+        if isinstance(s, Store) and kernel.param(s.param).dtype is not narrow.get(s.arg.name):
+            used = (s.arg,)
+        for v in used:
+            narrow.pop(v.name, None)
+    return frozenset(narrow)
