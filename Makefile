@@ -13,7 +13,7 @@ help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-16s%s\n", $$1, $$2 }'
 
 demo: venv  ## embed sentences with a real model, eager and fused, then print the ledger (DEMO="--peer inductor")
-	@$(RUN) demo/embed.py $(DEMO)
+	@$(RUN) -m demo.embed $(DEMO)
 
 test: venv  ## run every test that this machine can run (TESTS="tests/ir -k slice")
 	@$(RUN) -m pytest -n $(JOBS) $(TESTS)

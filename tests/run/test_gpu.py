@@ -51,7 +51,7 @@ def test_a_launch_passes_tensors_sizes_constants_and_options() -> None:
 
 def test_nothing_is_launched_for_no_elements() -> None:
     kernel, function = copy_of("n"), Recording()
-    gpu.Launcher(emit(kernel), kernel, function, "cuda")((torch.zeros(0), torch.zeros(0)), {"n": 0})
+    gpu.Launcher(emit(kernel), kernel, function, "cuda")((torch.zeros(0), torch.zeros(0)), (0,))
     assert not function.calls
 
 

@@ -179,18 +179,19 @@ def library_calls(calls: frozenset[int], flow: Flow) -> tuple[tuple[int, ...], f
     """
     run: set[int] = set(calls)
     read: set[Node] = set()
-    stack = [o for k in sorted(calls) for o in flow.graph.calls[k].operands]
+    stack = [(k, o) for k in sorted(calls) for o in flow.graph.calls[k].operands]
     while stack:
-        node = stack.pop()
+        reader, node = stack.pop()
         base = base_of(node, flow.producer)
         held = base if base in flow.producer or base in flow.inputs else None
         if held is None:
             k = flow.made_by.get(node)
             if k is None:
-                raise GraphError(f"no call and no buffer gives the operand {node}.")
+                target = flow.graph.calls[reader].target
+                raise GraphError(f"call {reader} ({target}) reads {node}, which no call and no buffer gives.")
             if k not in run:
                 run.add(k)
-                stack += flow.graph.calls[k].operands
+                stack += [(k, o) for o in flow.graph.calls[k].operands]
         elif held in flow.inputs or flow.producer[held] not in run:
             read.add(held)
     return tuple(sorted(run)), frozenset(n for n in read if n in flow.inputs or flow.producer[n] not in run)

@@ -1,0 +1,1 @@
+"""The demo that `make demo` runs. In: options. Out: similarity tables and the ledger."""
