@@ -31,8 +31,13 @@ def test_an_entry_comes_back_with_its_record(cache: Cache) -> None:
     assert cache.keys() == [KEY] and cache.size() > 305
 
 
-def test_folders_are_private(cache: Cache) -> None:
-    entry = cache.put(KEY, {"a": b"x"}, {})
+def test_folders_and_files_are_private_under_any_umask(cache: Cache) -> None:
+    before = os.umask(0)
+    try:
+        entry = cache.put(KEY, {"a": b"x"}, {})
+    finally:
+        os.umask(before)
+    assert cache.get(KEY) is not None
     for folder in (cache.root, cache.kernels, entry.folder):
         assert folder.stat().st_mode & 0o777 == 0o700
 

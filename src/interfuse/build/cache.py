@@ -68,8 +68,10 @@ class Cache:
         with self.workspace() as made:
             hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
             for name, data in files.items():
+                (made / name).touch(mode=0o600)  # whatever the umask is: what others can write is refused later
                 (made / name).write_bytes(data)
             manifest = {"key": key, "files": hashes, "record": dict(record)}
+            (made / MANIFEST).touch(mode=0o600)
             (made / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True), encoding="utf-8")
             try:
                 os.rename(made, self.kernels / key)

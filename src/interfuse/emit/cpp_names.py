@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 
 from interfuse.emit import cpp_prelude
 
-_KEYWORDS = frozenset("""alignas alignof and asm auto bool break case catch char class const constexpr continue
-decltype default delete do double else enum explicit export extern false float for friend goto if inline int long
-mutable namespace new noexcept not nullptr operator or private protected public register return short signed sizeof static struct switch
-template this throw true try typedef typeid typename union unsigned using virtual void volatile while xor n part lane
-buffers sizes LANES""".split())
+_KEYWORDS = frozenset("""
+    alignas alignof and asm auto bool break case catch char class const constexpr continue decltype default
+    delete do double else enum explicit export extern false float for friend goto if inline int long mutable
+    namespace new noexcept not nullptr operator or private protected public register return short signed
+    sizeof static struct switch template this throw true try typedef typeid typename union unsigned using
+    virtual void volatile while xor n part lane buffers sizes LANES
+""".split())
 
 
 @dataclass

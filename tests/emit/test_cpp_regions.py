@@ -1,0 +1,70 @@
+"""Random regions through lowering, C++ and the machine. In: regions() and data of every kind. Out: evaluated values."""
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from interfuse.base.errors import UnsupportedError
+from interfuse.base.knobs import current, override
+from interfuse.build import compilers
+from interfuse.build.cache import Cache, open_cache
+from interfuse.build.cpp import build
+from interfuse.emit.cpp import emit
+from interfuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I32, I64
+from interfuse.ir.evaluate import evaluate
+from interfuse.ir.layout import contiguous
+from interfuse.lower.families import CPU, Work, lower
+from interfuse.run.cpu import load
+from tests.strategies import KINDS, arrays_for, regions
+
+TORCH = {F64: torch.float64, F32: torch.float32, F16: torch.float16, BF16: torch.bfloat16, I64: torch.int64,
+         I32: torch.int32, BOOL: torch.bool}
+LEVELS = [level for level in ("avx512", "avx2", "portable") if compilers.supports(level)]
+
+
+@lru_cache(maxsize=1)
+def _cache() -> Cache:
+    return open_cache(current())
+
+
+def tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor of the array's bits, narrow types included."""
+    array = np.ascontiguousarray(array)
+    if dtype in (torch.bfloat16, torch.float16):
+        return torch.from_numpy(array.view(np.int16)).view(dtype)
+    return torch.from_numpy(array)
+
+
+@settings(max_examples=40)
+@given(regions(), st.sampled_from(KINDS), st.sampled_from(LEVELS))
+def test_regions_compute_what_the_evaluator_does(region, kind, level) -> None:  # type: ignore[no-untyped-def]
+    inputs, outputs = region
+    layouts = {n: contiguous(n.shape) for n in (*inputs, *outputs)}
+    try:
+        kernel, order = lower("region", Work(tuple(outputs), frozenset(inputs), layouts), CPU)
+        source = emit(kernel, level)
+    except UnsupportedError:
+        assume(False)
+    with override(vector=level) as knobs:
+        artifact, = build([(kernel.name, source)], knobs, _cache())
+    arrays = arrays_for(inputs, kind)
+    outs = [torch.full(n.shape, 77, dtype=TORCH[n.dtype]) for n in outputs]
+    load(artifact, kernel)([*(tensor(arrays[n], TORCH[n.dtype]) for n in order), *outs])
+    for node, got, exact in zip(outputs, outs, evaluate(outputs, arrays), strict=True):
+        if not node.dtype.is_float:
+            assert np.array_equal(got.numpy(), exact), source
+            continue
+        wide = evaluate([node], arrays, wide=True)[0]
+        got64, near = got.double().numpy(), exact.astype(np.float64)
+        # Where float32 and float64 agree about what is finite, so must the kernel; sums may cancel, hence the scale.
+        agreed = np.isfinite(near) == np.isfinite(wide)
+        assert np.array_equal(np.isfinite(got64)[agreed], np.isfinite(near)[agreed]), source
+        use = np.isfinite(near) & np.isfinite(wide) & np.isfinite(got64)
+        if use.any():
+            own, scale = np.abs(near[use] - wide[use]).max(), np.abs(wide[use]).max()
+            allowed = 4 * own + 16 * max(node.dtype.ulp, F32.ulp) * scale + 1e-37
+            assert np.abs(got64[use] - wide[use]).max() <= allowed, source
