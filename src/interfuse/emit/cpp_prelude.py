@@ -6,7 +6,6 @@ a file when its name is used there or in another segment that goes in; one with 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -57,6 +56,6 @@ def select(kernel_text: str) -> str:
         words.update(*(s.uses for s in new.values()))
 
 
-def all_text(extra: Iterable[str] = ()) -> str:
-    """Every segment and every word in `extra`, for tests that compile the whole prelude."""
-    return select(" ".join((*names(), *extra)))
+def all_text() -> str:
+    """Every segment, for compiling the whole prelude at once."""
+    return select(" ".join(names()))
