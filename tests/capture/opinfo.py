@@ -1,4 +1,5 @@
-"""PyTorch's own sample inputs, captured. In: an OpInfo entry, a sample. Out: pairs of eager's results and our meaning."""
+"""PyTorch's own operators, captured and judged. In: an operator, its arguments. Out: eager's results and ours."""
+
 from __future__ import annotations
 
 import contextlib
@@ -25,14 +26,19 @@ from interfuse.ir.verify import verify
 def to_numpy(t: torch.Tensor) -> np.ndarray:
     """The tensor's values in the NumPy type of its element type."""
     t = t.detach().resolve_conj().resolve_neg()
-    narrow = {torch.bfloat16: ml_dtypes.bfloat16, torch.float8_e4m3fn: ml_dtypes.float8_e4m3fn,
-              torch.float8_e5m2: ml_dtypes.float8_e5m2}
+    narrow = {
+        torch.bfloat16: ml_dtypes.bfloat16,
+        torch.float8_e4m3fn: ml_dtypes.float8_e4m3fn,
+        torch.float8_e5m2: ml_dtypes.float8_e5m2,
+    }
     if t.dtype in narrow:
         return t.float().numpy().astype(narrow[t.dtype])
     return t.numpy()
 
 
-def trace(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[torch.fx.GraphModule, list[torch.Tensor]]:
+def trace(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[torch.fx.GraphModule, list[torch.Tensor]]:
     """The ATen graph of function(*args, **kwargs) with every tensor in them an input, and those tensors."""
     leaves, spec = tree_flatten((args, kwargs))
     tensors = [x.detach() for x in leaves if isinstance(x, torch.Tensor)]
@@ -46,7 +52,9 @@ def trace(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
     return make_fx(call, tracing_mode="fake")(*tensors), tensors
 
 
-def trace_call(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[torch.fx.GraphModule, list[torch.Tensor]]:
+def trace_call(
+    target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[torch.fx.GraphModule, list[torch.Tensor]]:
     """The graph of one operator called by itself, composite or not, written by hand with fake metadata."""
     leaves, spec = tree_flatten((args, kwargs))
     tensors = [x.detach() for x in leaves if isinstance(x, torch.Tensor)]
@@ -92,14 +100,20 @@ def _tensor(value: Any) -> torch.Tensor:
 
 
 def run_lowered(graph: Graph, inputs: list[torch.Tensor]) -> Iterator[tuple[Call, list[np.ndarray], list[np.ndarray]]]:
-    """For each lowered call: (call, eager's results, what its nodes mean), each from eager's operands of that very call."""
+    """For each lowered call: (call, eager's results, what its nodes mean), each from eager's operands of that very
+    call.
+    """
     env: dict[Node, Any] = {given.node: value for given, value in zip(graph.inputs, inputs, strict=True)}
     for call in graph.calls:
         operands = [env[o] for o in call.operands]
         with contextlib.suppress(RuntimeError):
             operands = [o.clone() if call.effect else o for o in operands]
-        results = template.flatten(template.resolve(call.target)(
-            *template.decode(call.args, operands, graph.opaque), **template.decode_kwargs(call.kwargs, operands, graph.opaque)))
+        results = template.flatten(
+            template.resolve(call.target)(
+                *template.decode(call.args, operands, graph.opaque),
+                **template.decode_kwargs(call.kwargs, operands, graph.opaque),
+            )
+        )
         if not call.reason:
             own = set(call.outs) - set(map(root, call.operands))
             known = {n: to_numpy(_tensor(v)) for n, v in env.items() if n not in own}
@@ -112,7 +126,12 @@ def run_lowered(graph: Graph, inputs: list[torch.Tensor]) -> Iterator[tuple[Call
 def tolerance(dtype: np.dtype) -> tuple[float, float]:
     """(relative, absolute) difference allowed between two ways of computing in one type."""
     name = str(dtype)
-    return {"float64": (1e-9, 1e-11), "float32": (2e-5, 2e-5), "float16": (2e-3, 2e-3), "bfloat16": (1.6e-2, 1.6e-2)}.get(name, (0.0, 0.0))
+    return {
+        "float64": (1e-9, 1e-11),
+        "float32": (2e-5, 2e-5),
+        "float16": (2e-3, 2e-3),
+        "bfloat16": (1.6e-2, 1.6e-2),
+    }.get(name, (0.0, 0.0))
 
 
 def check(graph: Graph, inputs: list[torch.Tensor]) -> tuple[set[str], dict[str, str]]:
@@ -126,6 +145,8 @@ def check(graph: Graph, inputs: list[torch.Tensor]) -> tuple[set[str], dict[str,
             rtol, atol = tolerance(w.dtype)
             if w.dtype.kind not in "biu":
                 w, f = w.astype(np.float64), f.astype(np.float64)
-            np.testing.assert_allclose(f, w, rtol=rtol, atol=atol, equal_nan=True, err_msg=f"{call.target} {call.args} {call.kwargs}")
+            np.testing.assert_allclose(
+                f, w, rtol=rtol, atol=atol, equal_nan=True, err_msg=f"{call.target} {call.args} {call.kwargs}"
+            )
     assert all(call.reason for call in graph.calls if call.target not in lowered)
     return lowered, {call.target: call.reason for call in graph.calls if call.reason}

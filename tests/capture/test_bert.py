@@ -1,4 +1,5 @@
 """A whole model: a small BERT as transformers builds it."""
+
 from __future__ import annotations
 
 import pytest
@@ -13,7 +14,9 @@ transformers = pytest.importorskip("transformers")
 @pytest.fixture(scope="module")
 def bert():
     torch.manual_seed(0)
-    config = transformers.BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, vocab_size=50)
+    config = transformers.BertConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, vocab_size=50
+    )
     model = transformers.BertModel(config, add_pooling_layer=False).eval()
     ids = torch.randint(0, 50, (2, 8))
     with torch.no_grad():
@@ -45,7 +48,10 @@ def test_idle_dropouts_launch_nothing(bert):
 
 def test_only_lookups_and_attention_stay_with_the_library(bert):
     _, _, _, (graph,) = bert
-    assert {c.reason for c in graph.calls if c.opaque} == {"an indirect load has no kernel family yet", "attention runs as one library kernel"}
+    assert {c.reason for c in graph.calls if c.opaque} == {
+        "an indirect load has no kernel family yet",
+        "attention runs as one library kernel",
+    }
     assert sum("attention" in c.target for c in graph.calls) == 2
 
 

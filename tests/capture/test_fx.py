@@ -1,13 +1,17 @@
 """The importer: every captured call runs again through its template and gives the graph module's own results."""
+
 from __future__ import annotations
 
 import pytest
 import torch
 from torch._dynamo.backends.common import aot_autograd
 
+from interfuse.base.errors import UnsupportedError
 from interfuse.capture import template
 from interfuse.capture.fx import import_graph
+from interfuse.ir.evaluate import evaluate
 from interfuse.ir.graph import Graph, Literal
+from interfuse.ir.verify import verify
 
 
 def run_calls(graph: Graph, inputs):
@@ -18,11 +22,15 @@ def run_calls(graph: Graph, inputs):
         operands = [env[o] for o in call.operands]
         result = template.resolve(call.target)(
             *template.decode(call.args, operands, graph.opaque, symbols),
-            **template.decode_kwargs(call.kwargs, operands, graph.opaque, symbols))
-        for out, value, layout in zip(call.outs, template.flatten(result), call.layouts, strict=True):
+            **template.decode_kwargs(call.kwargs, operands, graph.opaque, symbols),
+        )
+        for out, value, _layout in zip(call.outs, template.flatten(result), call.layouts, strict=True):
             if out is not None:
                 env[out] = value
-    return [env[o.node] if o.node is not None else template.decode(o.value, (), graph.opaque, symbols) for o in graph.outputs]
+    return [
+        env[o.node] if o.node is not None else template.decode(o.value, (), graph.opaque, symbols)
+        for o in graph.outputs
+    ]
 
 
 def captured(model, *inputs, dynamic=False, grad=False):
@@ -37,6 +45,7 @@ def captured(model, *inputs, dynamic=False, grad=False):
             found = run_calls(graph, list(args))
             args.clear()
             return found
+
         call._boxed_call = True
         return call
 
@@ -83,10 +92,21 @@ def unbacked(x):
 
 
 CASES = [
-    (Block().eval(), (2, 4, 8), False), (attention, (2, 4, 8), False), (several, (2, 4, 8), False),
-    (complex_numbers, (4, 8), False), (dynamic_sizes, (3, 5, 7), True), (several, (3, 5, 8), True), (Block().eval(), (3, 5, 8), True),
+    (Block().eval(), (2, 4, 8), False),
+    (attention, (2, 4, 8), False),
+    (several, (2, 4, 8), False),
+    (complex_numbers, (4, 8), False),
+    (dynamic_sizes, (3, 5, 7), True),
+    (several, (3, 5, 8), True),
+    (Block().eval(), (3, 5, 8), True),
     (torch.nn.TransformerEncoderLayer(8, 2, 16).eval(), (2, 4, 8), False),
-    (torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.AvgPool2d(2)).eval(), (1, 3, 8, 8), False),
+    (
+        torch.nn.Sequential(
+            torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.AvgPool2d(2)
+        ).eval(),
+        (1, 3, 8, 8),
+        False,
+    ),
     (torch.nn.LSTMCell(8, 8).eval(), (4, 8), False),
 ]
 
@@ -136,10 +156,49 @@ def test_inputs_line_up_with_placeholders():
 def test_output_sizes_are_expressions():
     _, (graph,) = captured(lambda x: (x + 1, x.shape[0] * 2), torch.randn(3, 5), dynamic=True)
     value = graph.outputs[1].value
-    assert isinstance(value, Literal) and template.decode(value, (), (), {s: 3 for s in graph.symbols}) == 6
+    assert isinstance(value, Literal) and template.decode(value, (), (), dict.fromkeys(graph.symbols, 3)) == 6
 
 
 def test_kinds_of_inputs():
     _, (graph,) = captured(Block().eval(), torch.randn(2, 4, 8))
     kinds = [i.kind for i in graph.inputs]
     assert kinds.count("user") == 1 and kinds.count("buffer") >= 1 and kinds.count("parameter") == 4
+
+
+def test_symbolic_sizes_are_lowered():
+    model, x = Block().eval(), torch.randn(3, 5, 8)
+    _, (graph,) = captured(model, x, dynamic=True)
+    verify(graph)
+    assert {c.reason for c in graph.calls} == {""}
+    x = torch.randn(4, 6, 8)
+    given = [*model.norm.parameters(), *model.fc.parameters(), model.scale]
+    values = {}
+    for i in graph.inputs:
+        if i.node.attr("python"):
+            continue
+        match = (
+            x
+            if i.kind == "user"
+            else next(t for t in given if tuple(t.shape) == i.node.shape and not any(t is v for v in values.values()))
+        )
+        values[i.node] = match
+    arrays = {n: t.detach().numpy() for n, t in values.items()}
+    sizes = {
+        d.name: n for i in graph.inputs for d, n in zip(i.node.shape, x.shape, strict=False) if not isinstance(d, int)
+    }
+    (found,) = evaluate([graph.outputs[0].node], arrays, symbols=sizes)
+    assert found.shape == (4, 6, 8)
+
+
+def test_a_constant_of_one_element_is_a_number_and_a_larger_one_is_kept():
+    table = torch.arange(3.0)
+    _found, (graph,) = captured(lambda x: x * torch.tensor(2.5) + torch.tensor([1.0, 2.0, 4.0]) + table, torch.randn(3))
+    constants = [c for c in graph.calls if c.target == template.CONSTANT]
+    assert [c.outs[0].op for c in constants] == ["const", "library"] and len(graph.inputs) == 2
+    assert all(c.launches == 0 for c in constants)
+
+
+def test_a_module_graph_is_refused():
+    gm = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 2)))
+    with pytest.raises(UnsupportedError, match="ATen graph"):
+        import_graph(gm)

@@ -1,4 +1,5 @@
 """PyTorch's own operator samples: what is lowered means what eager does, what is not says why."""
+
 from __future__ import annotations
 
 import random
@@ -7,23 +8,76 @@ import pytest
 import torch
 
 pytest.importorskip("expecttest")
-from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402
+from torch.testing._internal.common_methods_invocations import op_db
 
-from tests.capture import opinfo  # noqa: E402
+from tests.capture import opinfo
 
-NAMES = frozenset((
-    "add", "sub", "mul", "div", "pow", "where", "clamp", "masked_fill", "lerp", "addcmul", "nn.functional.gelu", "nn.functional.silu", "nn.functional.glu",
-    "nn.functional.layer_norm", "nn.functional.group_norm", "nn.functional.batch_norm", "nn.functional.instance_norm", "nn.functional.linear", "softmax",
-    "log_softmax", "sum", "mean", "amax", "var", "var_mean", "std", "logsumexp", "linalg.vector_norm", "cumsum", "expand", "permute", "transpose", "reshape",
-    "squeeze", "unsqueeze", "chunk", "split", "unbind", "narrow", "tril", "addmm", "argmax", "max", "nan_to_num", "nn.functional.mse_loss", "topk",
-    "index_select", "sort", "svd", "cat", "__getitem__", "__rsub__", "full_like", "arange", "nn.functional.embedding"))
+NAMES = frozenset(
+    (
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "pow",
+        "where",
+        "clamp",
+        "masked_fill",
+        "lerp",
+        "addcmul",
+        "nn.functional.gelu",
+        "nn.functional.silu",
+        "nn.functional.glu",
+        "nn.functional.layer_norm",
+        "nn.functional.group_norm",
+        "nn.functional.batch_norm",
+        "nn.functional.instance_norm",
+        "nn.functional.linear",
+        "softmax",
+        "log_softmax",
+        "sum",
+        "mean",
+        "amax",
+        "var",
+        "var_mean",
+        "std",
+        "logsumexp",
+        "linalg.vector_norm",
+        "cumsum",
+        "expand",
+        "permute",
+        "transpose",
+        "reshape",
+        "squeeze",
+        "unsqueeze",
+        "chunk",
+        "split",
+        "unbind",
+        "narrow",
+        "tril",
+        "addmm",
+        "argmax",
+        "max",
+        "nan_to_num",
+        "nn.functional.mse_loss",
+        "topk",
+        "index_select",
+        "sort",
+        "svd",
+        "cat",
+        "__getitem__",
+        "__rsub__",
+        "full_like",
+        "arange",
+        "nn.functional.embedding",
+    )
+)
 DTYPES = (torch.float32, torch.bfloat16, torch.int64)
 SAMPLES = 2
 ENTRIES = [op for op in op_db if op.name in NAMES and not op.variant_test_name]
 
 
 def test_the_names_exist():
-    assert NAMES <= {op.name for op in op_db}
+    assert {op.name for op in op_db} >= NAMES
 
 
 @pytest.mark.parametrize("op", ENTRIES, ids=lambda op: op.name)

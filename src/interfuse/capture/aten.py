@@ -1,8 +1,10 @@
-"""The table of lowerings, put to use. In: one ATen call. Out: the nodes of its results, or UnsupportedError with the reason.
+"""The table of lowerings, put to use. In: one ATen call. Out: the nodes of its results, or UnsupportedError with the
+reason.
 
 The rules themselves are in the aten_* files, by kind. What a rule gives is checked against the types and shapes that
 PyTorch stated for the call, so a wrong rule costs a fusion and never a result of another type.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -10,8 +12,16 @@ from typing import Any
 
 import torch
 
-from interfuse.base.errors import GraphError, UnsupportedError
-from interfuse.capture import aten_activation, aten_linear, aten_loss, aten_movement, aten_norm, aten_pointwise, aten_reduce
+from interfuse.base.errors import GraphError
+from interfuse.capture import (
+    aten_activation,
+    aten_linear,
+    aten_loss,
+    aten_movement,
+    aten_norm,
+    aten_pointwise,
+    aten_reduce,
+)
 from interfuse.capture.rules import RULES
 from interfuse.capture.symbols import Symbols
 from interfuse.capture.template import flatten
@@ -28,8 +38,14 @@ KINDS = (aten_pointwise, aten_activation, aten_loss, aten_movement, aten_reduce,
 _WHY: tuple[tuple[tuple[str, ...], str], ...] = (
     (("scaled_dot_product", "_flash_attention", "_efficient_attention"), "attention runs as one library kernel"),
     (("convolution", "cudnn_convolution", "mkldnn_convolution"), "a convolution runs as a library kernel"),
-    (("bmm", "baddbmm", "matmul", "_grouped_mm", "addmv", "mv", "dot"), "a matrix product that is no plain linear layer"),
-    (("embedding", "index_select", "gather", "index", "take", "_unsafe_index"), "an indirect load has no kernel family yet"),
+    (
+        ("bmm", "baddbmm", "matmul", "_grouped_mm", "addmv", "mv", "dot"),
+        "a matrix product that is no plain linear layer",
+    ),
+    (
+        ("embedding", "index_select", "gather", "index", "take", "_unsafe_index"),
+        "an indirect load has no kernel family yet",
+    ),
     (("scatter", "index_put", "index_add", "embedding_dense_backward"), "an indirect store has no kernel family yet"),
     (("cat", "stack", "constant_pad_nd"), "joining parts has no kernel family yet"),
     (("empty", "new_empty", "empty_like", "empty_strided", "empty_permuted"), "memory without values"),
@@ -68,7 +84,8 @@ def lower(n: torch.fx.Node, call: Call, leaf: Callable[[torch.fx.Node], Any], sy
     vals = flatten(n.meta["val"])
     make = Maker([from_torch(v.dtype) for v in vals], [symbols.dims(v.shape) for v in vals], call.source, call.target)
     try:
-        found = rule(make, *map(given, n.args), **{k: given(v) for k, v in n.kwargs.items()})
+        args, kwargs = _positional(n)
+        found = rule(make, *map(given, args), **{k: given(v) for k, v in kwargs.items()})
     except GraphError as error:
         raise unsupported(f"outside the operator table's rules: {error}".removesuffix(".")) from None
     outs = found if isinstance(found, tuple) else (found,)
@@ -77,8 +94,17 @@ def lower(n: torch.fx.Node, call: Call, leaf: Callable[[torch.fx.Node], Any], sy
     return outs if call.view_of is not None else tuple(_own(o, call) for o in outs)
 
 
+def _positional(n: torch.fx.Node) -> tuple[list[Any], dict[str, Any]]:
+    """The node's arguments, those that its schema lets stand by position all so: names are left for the others only."""
+    args, named = list(n.args), dict(n.kwargs)
+    places = [a for a in n.target._schema.arguments if not a.kwarg_only]  # type: ignore[union-attr]
+    last = max((k for k, a in enumerate(places) if a.name in named), default=-1)
+    args += [named.pop(a.name, a.default_value) for a in places[len(args) : last + 1]]
+    return args, named
+
+
 def _own(out: Node, call: Call) -> Node:
-    """A result that only moves elements, as the copy that it is: a value with a buffer of its own. Constants need none."""
+    """A result that only moves elements, as the copy that it is: a value with its own buffer. Constants need none."""
     base = _base(out)
     if base.op in ("const", "iota") or (base is out and out not in map(_base, call.operands)):
         return out

@@ -1,4 +1,7 @@
-"""Activations and their gradients. In: ATen calls. Out: their values, computed in f32 or f64 and rounded once, as eager does."""
+"""Activations and their gradients. In: ATen calls. Out: their values, computed in f32 or f64 and rounded once, as
+eager does.
+"""
+
 from __future__ import annotations
 
 import math
@@ -49,7 +52,9 @@ def _elu(c: Maker, self: Node, alpha: Any = 1, scale: Any = 1, input_scale: Any 
 
 
 @lowers("elu_backward")
-def _elu_backward(c: Maker, grad_output: Node, alpha: Any, scale: Any, input_scale: Any, is_result: bool, self_or_result: Node) -> Node:
+def _elu_backward(
+    c: Maker, grad_output: Node, alpha: Any, scale: Any, input_scale: Any, is_result: bool, self_or_result: Node
+) -> Node:
     g, x = floating(c, grad_output, self_or_result)
     slope, inner = float(alpha) * float(scale), float(input_scale)
     if is_result:
@@ -73,7 +78,9 @@ def _gelu_inner(c: Maker, x: Node) -> Node:
 def _gelu(c: Maker, self: Node, approximate: str = "none") -> Node:
     (x,) = floating(c, self)
     if approximate == "tanh":
-        return c.narrow(c("mul", c("mul", x, 0.5, hint="half"), c("add", c("tanh", _gelu_inner(c, x)), 1.0), hint="gelu"))
+        return c.narrow(
+            c("mul", c("mul", x, 0.5, hint="half"), c("add", c("tanh", _gelu_inner(c, x)), 1.0), hint="gelu")
+        )
     return c.narrow(c("mul", x, _normal_cdf(c, x), hint="gelu"))
 
 
@@ -81,7 +88,12 @@ def _gelu(c: Maker, self: Node, approximate: str = "none") -> Node:
 def _gelu_backward(c: Maker, grad_output: Node, self: Node, approximate: str = "none") -> Node:
     g, x = floating(c, grad_output, self)
     if approximate == "none":
-        density = c("mul", c("exp", c("mul", c("mul", x, x, hint="square"), -0.5)), 1.0 / math.sqrt(2.0 * math.pi), hint="density")
+        density = c(
+            "mul",
+            c("exp", c("mul", c("mul", x, x, hint="square"), -0.5)),
+            1.0 / math.sqrt(2.0 * math.pi),
+            hint="density",
+        )
         return c.narrow(c("mul", g, c("add", _normal_cdf(c, x), c("mul", x, density)), hint="gelu_grad"))
     t = c("tanh", _gelu_inner(c, x))
     outer = c("mul", c("add", t, 1.0), 0.5)
@@ -176,14 +188,24 @@ def _mish(c: Maker, self: Node) -> Node:
 def _softplus(c: Maker, self: Node, beta: Any = 1, threshold: Any = 20) -> Node:
     (x,) = floating(c, self)
     scaled = c("mul", x, float(beta))
-    return c.narrow(c("where", c("gt", scaled, float(threshold)), x, c("div", c("log1p", c("exp", scaled)), float(beta)), hint="softplus"))
+    return c.narrow(
+        c(
+            "where",
+            c("gt", scaled, float(threshold)),
+            x,
+            c("div", c("log1p", c("exp", scaled)), float(beta)),
+            hint="softplus",
+        )
+    )
 
 
 @lowers("softplus_backward")
 def _softplus_backward(c: Maker, grad_output: Node, self: Node, beta: Any, threshold: Any) -> Node:
     g, x = floating(c, grad_output, self)
     scaled = c("mul", x, float(beta))
-    return c.narrow(c("where", c("gt", scaled, float(threshold)), g, c("mul", g, c("sigmoid", scaled)), hint="softplus_grad"))
+    return c.narrow(
+        c("where", c("gt", scaled, float(threshold)), g, c("mul", g, c("sigmoid", scaled)), hint="softplus_grad")
+    )
 
 
 @lowers("log_sigmoid_forward")

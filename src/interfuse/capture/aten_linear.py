@@ -2,6 +2,7 @@
 
 A transposed weight arrives as a permute; permuting it back cancels, so the operand is the parameter itself.
 """
+
 from __future__ import annotations
 
 from typing import Any

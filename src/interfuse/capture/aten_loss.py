@@ -1,4 +1,5 @@
 """Element-wise losses. In: ATen calls. Out: the error of each element, then its mean or sum where one is asked for."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -46,7 +47,9 @@ def _smooth_l1_loss(c: Maker, self: Node, target: Node, reduction: int = MEAN, b
 def _huber_loss(c: Maker, self: Node, target: Node, reduction: int = MEAN, delta: Any = 1.0) -> Node:
     limit = float(number(delta))
     gap, square, _ = _bent(c, self, target, limit)
-    error = c("where", c("le", gap, limit), c("mul", square, 0.5), c("mul", c("sub", gap, 0.5 * limit), limit), hint="huber")
+    error = c(
+        "where", c("le", gap, limit), c("mul", square, 0.5), c("mul", c("sub", gap, 0.5 * limit), limit), hint="huber"
+    )
     return _joined(c, error, reduction, "huber")
 
 
@@ -61,7 +64,14 @@ def _mse_loss_backward(c: Maker, grad_output: Node, self: Node, target: Node, re
 
 
 @lowers("binary_cross_entropy_with_logits")
-def _logit_loss(c: Maker, self: Node, target: Node, weight: Node | None = None, pos_weight: Node | None = None, reduction: int = MEAN) -> Node:
+def _logit_loss(
+    c: Maker,
+    self: Node,
+    target: Node,
+    weight: Node | None = None,
+    pos_weight: Node | None = None,
+    reduction: int = MEAN,
+) -> Node:
     x, y = floating(c, self, target)
     # log(1 + exp(-x)) without overflow.
     soft = c("add", c("log1p", c("exp", c("neg", c("abs", x)))), c("maximum", c("neg", x), 0.0), hint="softplus")

@@ -1,4 +1,7 @@
-"""Movement and constants. In: ATen calls of views, copies, parts, fills and ranges. Out: movements of their operands, iotas."""
+"""Movement and constants. In: ATen calls of views, copies, parts, fills and ranges. Out: movements of their operands,
+iotas.
+"""
+
 from __future__ import annotations
 
 import math
@@ -70,7 +73,9 @@ def _clamped(value: Any, size: Dim, missing: Dim) -> Dim:
 def _slice(c: Maker, self: Node, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Node:
     axis = axis_of(dim, len(self.shape))
     first = _clamped(start, self.shape[axis], 0)
-    if not isinstance(step, int) or any(k != axis and a != b for k, (a, b) in enumerate(zip(self.shape, c.shape, strict=True))):
+    if not isinstance(step, int) or any(
+        k != axis and a != b for k, (a, b) in enumerate(zip(self.shape, c.shape, strict=True))
+    ):
         raise unsupported("a slice whose ends depend on sizes")
     return c.part(self, axis, 0 if c.shape[axis] == 0 else first, c.shape[axis], step)
 
@@ -85,7 +90,9 @@ def _one(c: Maker, x: Node, axis: int, at: Any) -> Node:
     """x's single element at a position along one axis, kept as a dimension of 1."""
     size = x.shape[axis]
     position = index.unwrap(index.add(at, size)) if isinstance(at, int) and at < 0 else at
-    if not (isinstance(position, int) and isinstance(size, int)) and not (index.wrap(position).lo >= 0 and index.add(size, index.mul(position, -1)).lo >= 1):
+    if not (isinstance(position, int) and isinstance(size, int)) and not (
+        index.wrap(position).lo >= 0 and index.add(size, index.mul(position, -1)).lo >= 1
+    ):
         raise unsupported("a position that depends on sizes")
     return c.part(x, axis, position, 1)
 
@@ -109,10 +116,10 @@ def _split(c: Maker, self: Node, sizes: Any, dim: int = 0) -> tuple[Node, ...]:
 
 # Constants: what a fill writes, without its buffer.
 
+
 @lowers("full", "full_like", "new_full", "fill.Scalar")
-def _full(c: Maker, first: Any, *rest: Any, **named: Any) -> Node:
-    value = rest[-1] if rest else named.get("fill_value", named.get("value"))
-    return c.constant(_typed(number(value), c), c.dtype, c.shape)
+def _full(c: Maker, first: Any, *rest: Any, **_: Any) -> Node:
+    return c.constant(_typed(number(rest[-1]), c), c.dtype, c.shape)
 
 
 @lowers("scalar_tensor")
@@ -163,8 +170,10 @@ def _range(name: str, numbers: Sequence[Any], named: dict[str, Any]) -> tuple[An
 @lowers("tril", "triu")
 def _triangle(c: Maker, self: Node, diagonal: Any = 0) -> Node:
     lead = len(self.shape) - 2
-    rows, columns = (expand(reshape(build.iota(n, I64), (n, 1) if k == 0 else (1, n)), self.shape[lead:])
-                     for k, n in enumerate(self.shape[lead:]))
+    rows, columns = (
+        expand(reshape(build.iota(n, I64), (n, 1) if k == 0 else (1, n)), self.shape[lead:])
+        for k, n in enumerate(self.shape[lead:])
+    )
     gap = c("sub", columns, rows, hint="diagonal")
     kept = c("le" if "tril" in c.name else "ge", gap, number(diagonal), hint="triangle")
     return c.narrow(c("where", expand(kept, self.shape), convert(self, c.dtype), 0, hint=c.name.split(".")[1]))

@@ -1,7 +1,9 @@
-"""Normalisations. In: ATen calls of norms and softmaxes. Out: their primitives, so that the planner may cut inside them.
+"""Normalisations. In: ATen calls of norms and softmaxes. Out: their primitives, so that the planner may cut inside
+them.
 
 Half inputs compute in f32 and are rounded once at the end, as eager's kernels do.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -44,19 +46,32 @@ def _as(x: Node, like: DType) -> Node:
 
 
 @lowers("native_layer_norm")
-def _layer_norm(c: Maker, input: Node, normalized_shape: Sequence[Dim], weight: Node | None, bias: Node | None, eps: float) -> tuple[Node, ...]:
+def _layer_norm(
+    c: Maker, input: Node, normalized_shape: Sequence[Dim], weight: Node | None, bias: Node | None, eps: float
+) -> tuple[Node, ...]:
     if _is_empty(input.shape):
         raise unsupported("a norm of no elements")
     rank, x = len(normalized_shape), wide(input)
     axes = tuple(range(len(x.shape) - rank, len(x.shape)))
     centred, mean, rstd = _statistics(c, x, axes, number(eps))
-    out = _affine(c, c("mul", centred, rstd, hint="normalised"), weight, bias, input.dtype, input.shape[len(x.shape) - rank:])
+    out = _affine(
+        c, c("mul", centred, rstd, hint="normalised"), weight, bias, input.dtype, input.shape[len(x.shape) - rank :]
+    )
     return c.narrow(out), c.narrow(reshape(mean, c.shapes[1]), 1), c.narrow(reshape(rstd, c.shapes[2]), 2)
 
 
 @lowers("native_layer_norm_backward")
-def _layer_norm_backward(c: Maker, grad_out: Node, input: Node, normalized_shape: Sequence[Dim], mean: Node, rstd: Node,
-                         weight: Node | None, bias: Node | None, output_mask: Sequence[bool]) -> tuple[Node, ...]:
+def _layer_norm_backward(
+    c: Maker,
+    grad_out: Node,
+    input: Node,
+    normalized_shape: Sequence[Dim],
+    mean: Node,
+    rstd: Node,
+    weight: Node | None,
+    bias: Node | None,
+    output_mask: Sequence[bool],
+) -> tuple[Node, ...]:
     if _is_empty(input.shape) or not all(output_mask) or weight is None:
         raise unsupported("the gradient of a layer norm without all its parts")
     g, x, w = wide(grad_out), wide(input), _as(weight, input.dtype)
@@ -70,12 +85,17 @@ def _layer_norm_backward(c: Maker, grad_out: Node, input: Node, normalized_shape
     dx = c("mul", c("sub", c("sub", weighted, mean_g), c("mul", normalised, mean_gx)), scale, hint="layer_norm_grad")
     if not lead:
         raise unsupported("the gradient of a layer norm over every dimension")
-    return (c.narrow(dx), c.narrow(c.reduce("sum", c("mul", g, normalised), lead, hint="weight_grad"), 1),
-            c.narrow(c.reduce("sum", g, lead, hint="bias_grad"), 2))
+    return (
+        c.narrow(dx),
+        c.narrow(c.reduce("sum", c("mul", g, normalised), lead, hint="weight_grad"), 1),
+        c.narrow(c.reduce("sum", g, lead, hint="bias_grad"), 2),
+    )
 
 
 @lowers("_fused_rms_norm")
-def _rms_norm(c: Maker, input: Node, normalized_shape: Sequence[Dim], weight: Node | None, eps: float | None) -> tuple[Node, Node]:
+def _rms_norm(
+    c: Maker, input: Node, normalized_shape: Sequence[Dim], weight: Node | None, eps: float | None
+) -> tuple[Node, Node]:
     x = wide(input)
     axes = tuple(range(len(x.shape) - len(normalized_shape), len(x.shape)))
     small = float(np.finfo(x.dtype.numpy).eps) if eps is None else number(eps)
@@ -86,27 +106,49 @@ def _rms_norm(c: Maker, input: Node, normalized_shape: Sequence[Dim], weight: No
 
 
 @lowers("_native_batch_norm_legit_no_training")
-def _batch_norm(c: Maker, input: Node, weight: Node | None, bias: Node | None, running_mean: Node, running_var: Node, momentum: float,
-                eps: float) -> tuple[Node, ...]:
+def _batch_norm(
+    c: Maker,
+    input: Node,
+    weight: Node | None,
+    bias: Node | None,
+    running_mean: Node,
+    running_var: Node,
+    momentum: float,
+    eps: float,
+) -> tuple[Node, ...]:
     x, like = wide(input), input.dtype
     shape = (x.shape[1], *(1 for _ in x.shape[2:]))
     rstd = c("rsqrt", c("add", _as(running_var, like), number(eps)), hint="rstd")
     centred = c("sub", x, reshape(_as(running_mean, like), shape), hint="centred")
     out = _affine(c, c("mul", centred, reshape(rstd, shape), hint="normalised"), weight, bias, like, shape)
     kept = (_as(running_mean, like), rstd)
-    return (c.narrow(out), *(c.narrow(v, k) if c.shapes[k] == v.shape else c.constant(0.0, c.dtypes[k], c.shapes[k])
-                             for k, v in enumerate(kept, 1)))
+    return (
+        c.narrow(out),
+        *(
+            c.narrow(v, k) if c.shapes[k] == v.shape else c.constant(0.0, c.dtypes[k], c.shapes[k])
+            for k, v in enumerate(kept, 1)
+        ),
+    )
 
 
 @lowers("native_group_norm")
-def _group_norm(c: Maker, input: Node, weight: Node | None, bias: Node | None, N: Dim, C: Dim, HxW: Dim, group: int,  # noqa: N803
-                eps: float) -> tuple[Node, ...]:
-    if _is_empty(input.shape) or not isinstance(C, int):
+def _group_norm(
+    c: Maker,
+    input: Node,
+    weight: Node | None,
+    bias: Node | None,
+    images: Dim,
+    channels: Dim,
+    pixels: Dim,
+    group: int,
+    eps: float,
+) -> tuple[Node, ...]:
+    if _is_empty(input.shape) or not isinstance(channels, int):
         raise unsupported("a norm of no elements")
-    x, inner = wide(input), product((C // group, HxW))
-    centred, mean, rstd = _statistics(c, reshape(x, (N, group, inner)), (2,), number(eps))
-    normalised = reshape(c("mul", centred, rstd, hint="normalised"), (N, C, HxW))
-    out = reshape(_affine(c, normalised, weight, bias, input.dtype, (C, 1)), input.shape)
+    x, inner = wide(input), product((channels // group, pixels))
+    centred, mean, rstd = _statistics(c, reshape(x, (images, group, inner)), (2,), number(eps))
+    normalised = reshape(c("mul", centred, rstd, hint="normalised"), (images, channels, pixels))
+    out = reshape(_affine(c, normalised, weight, bias, input.dtype, (channels, 1)), input.shape)
     return c.narrow(out), c.narrow(reshape(mean, c.shapes[1]), 1), c.narrow(reshape(rstd, c.shapes[2]), 2)
 
 

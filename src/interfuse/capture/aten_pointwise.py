@@ -1,9 +1,11 @@
-"""Element-wise arithmetic. In: ATen calls of operators and comparisons. Out: their values. Activations have a file of their own.
+"""Element-wise arithmetic. In: ATen calls of operators and comparisons. Out: their values. Activations have a file of
+their own.
 
-Numbers take part in arithmetic unrounded, as eager's kernels take them, and are rounded to the common type where eager
-compares or selects with them. Integer division stays with the library unless its divisor is a constant other than 0,
-because it traps.
+Numbers take part in arithmetic unrounded, as eager's kernels take them, and are rounded to the common type where
+eager compares or selects with them. Integer division stays with the library unless its divisor is a constant other
+than 0, because it traps.
 """
+
 from __future__ import annotations
 
 import functools
@@ -18,7 +20,7 @@ from interfuse.ir.node import Node
 
 
 def operands(c: Maker, *values: Any, dtype: DType | None = None, exact: bool = False) -> list[Node]:
-    """Tensors and numbers in the compute type of their common type; `exact` rounds numbers to the common type itself."""
+    """Tensors and numbers in the compute type of their common type; `exact` rounds numbers to that type itself."""
     values = tuple(v if isinstance(v, Node) else number(v) for v in values)
     d = dtype or promote(*values)
     out = []
@@ -36,11 +38,32 @@ def _floats(c: Maker, *values: Any) -> list[Node]:
 def _float_unary(name: str, op: str) -> None:
     def rule(c: Maker, self: Node) -> Node:
         return c.narrow(c(op, convert(self, c.dtype), hint=name))
+
     lowers(name)(rule)
 
 
-for _name in ("sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
-              "atan", "sinh", "cosh", "tanh", "sigmoid", "erf"):
+for _name in (
+    "sqrt",
+    "rsqrt",
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "sigmoid",
+    "erf",
+):
     _float_unary(_name, _name)
 
 
@@ -62,6 +85,7 @@ def _sign(c: Maker, self: Node) -> Node:
 def _step(name: str, op: str) -> None:
     def rule(c: Maker, self: Node) -> Node:
         return c.narrow(c(op, wide(self), hint=name)) if self.dtype.is_float else self
+
     lowers(name)(rule)
 
 
@@ -160,7 +184,9 @@ def _pow_scalar(c: Maker, self: Node, exponent: Any) -> Node:
     if e in (0.5, -0.5):
         return c.narrow(c("sqrt" if e > 0 else "rsqrt", x))
     if e in (-1, -2):
-        return c.narrow(c("div", c.constant(1.0, x.dtype), x if e == -1 else c("mul", x, x, hint="square"), hint="power"))
+        return c.narrow(
+            c("div", c.constant(1.0, x.dtype), x if e == -1 else c("mul", x, x, hint="square"), hint="power")
+        )
     return c.narrow(c("pow", x, float(e), hint="power"))
 
 
@@ -179,6 +205,7 @@ def _atan2(c: Maker, self: Node, other: Node) -> Node:
 def _comparison(name: str) -> None:
     def rule(c: Maker, self: Node, other: Value) -> Node:
         return c(name, *operands(c, self, other, exact=True))
+
     lowers(f"{name}.Tensor", f"{name}.Scalar")(rule)
 
 
@@ -189,10 +216,12 @@ for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
 def _logical(name: str) -> None:
     def rule(c: Maker, self: Node, other: Node) -> Node:
         return c(name, build.cast(wide(self), BOOL), build.cast(wide(other), BOOL))
+
     lowers(f"logical_{name}")(rule)
 
     def bitwise(c: Maker, self: Value, other: Value) -> Node:
         return c(name, *operands(c, self, other, dtype=c.dtype))
+
     lowers(*(f"bitwise_{name}.{kind}" for kind in ("Tensor", "Scalar", "Scalar_Tensor")))(bitwise)
 
 
@@ -210,7 +239,9 @@ def _bitwise_not(c: Maker, self: Node) -> Node:
     return c("not", self)
 
 
-@lowers("bitwise_left_shift.Tensor_Scalar", "__lshift__.Scalar", "bitwise_right_shift.Tensor_Scalar", "__rshift__.Scalar")
+@lowers(
+    "bitwise_left_shift.Tensor_Scalar", "__lshift__.Scalar", "bitwise_right_shift.Tensor_Scalar", "__rshift__.Scalar"
+)
 def _shift(c: Maker, self: Node, other: Any) -> Node:
     if c.dtype.is_float or c.dtype is BOOL or not 0 <= number(other) < 8 * c.dtype.bytes:
         raise unsupported("a shift past the width of its type")
@@ -237,9 +268,8 @@ def _ignoring_nan(c: Maker, self: Node, other: Node) -> Node:
     return c.narrow(c("where", c("isnan", a), b, c("where", c("isnan", b), a, c(op, a, b))))
 
 
-@lowers("clamp", "clamp.Tensor", "hardtanh", "clamp_min", "clamp_min.Tensor", "clamp_max", "clamp_max.Tensor")
-def _clamp(c: Maker, self: Node, *bounds: Any, **named: Any) -> Node:
-    low, high = _bounds(c.name, list(bounds), named)
+@lowers("clamp", "clamp.Tensor")
+def _clamp(c: Maker, self: Node, low: Any = None, high: Any = None) -> Node:
     x = convert(self, c.dtype)
     for op, bound in (("maximum", low), ("minimum", high)):
         if bound is not None:
@@ -247,15 +277,19 @@ def _clamp(c: Maker, self: Node, *bounds: Any, **named: Any) -> Node:
     return c.narrow(x)
 
 
-def _bounds(name: str, given: list[Any], named: dict[str, Any]) -> tuple[Any, Any]:
-    """The lower and upper bound of one of clamp's forms; None where there is none."""
-    if ".clamp_min" in name:
-        return (given or [named.get("min")])[0], None
-    if ".clamp_max" in name:
-        return None, (given or [named.get("max")])[0]
-    missing = (-1, 1) if ".hardtanh" in name else (None, None)
-    low = given[0] if given else named.get("min", named.get("min_val", missing[0]))
-    return low, given[1] if len(given) > 1 else named.get("max", named.get("max_val", missing[1]))
+@lowers("clamp_min", "clamp_min.Tensor")
+def _clamp_min(c: Maker, self: Node, low: Any) -> Node:
+    return _clamp(c, self, low)
+
+
+@lowers("clamp_max", "clamp_max.Tensor")
+def _clamp_max(c: Maker, self: Node, high: Any) -> Node:
+    return _clamp(c, self, None, high)
+
+
+@lowers("hardtanh")
+def _hardtanh(c: Maker, self: Node, low: Any = -1, high: Any = 1) -> Node:
+    return _clamp(c, self, low, high)
 
 
 @lowers("where.self")
@@ -319,13 +353,17 @@ def _nan_to_num(c: Maker, self: Node, nan: Any = None, posinf: Any = None, negin
     largest = _largest(c.dtype)
     bounds = [largest if posinf is None else posinf, -largest if neginf is None else neginf]
     high, low, zero = operands(c, *bounds, 0.0 if nan is None else nan, dtype=c.dtype, exact=True)
-    x = c("where", c("isnan", x), zero, c("where", c("eq", x, math.inf), high, c("where", c("eq", x, -math.inf), low, x)))
+    x = c(
+        "where", c("isnan", x), zero, c("where", c("eq", x, math.inf), high, c("where", c("eq", x, -math.inf), low, x))
+    )
     return c.narrow(x)
 
 
 def _largest(dtype: DType) -> float:
     """The largest finite number of a floating type."""
-    return {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38, "f64": 1.7976931348623157e308}[dtype.name]
+    return {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38, "f64": 1.7976931348623157e308}[
+        dtype.name
+    ]
 
 
 @lowers("_to_copy", "prims.convert_element_type")
@@ -336,5 +374,3 @@ def _to_copy(c: Maker, self: Node, *_: Any, **__: Any) -> Node:
 @lowers("clone", "lift_fresh_copy")
 def _copy(c: Maker, self: Node, **_: Any) -> Node:
     return self
-
-

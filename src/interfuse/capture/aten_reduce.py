@@ -1,4 +1,5 @@
-"""Reductions and scans. In: ATen calls. Out: reductions in f32 (f64 for f64), rounded once; eager's shapes and types."""
+"""Reductions and scans. In: ATen calls. Out: reductions in f32 (f64 for f64), rounded once, with eager's shapes."""
+
 from __future__ import annotations
 
 import math
@@ -71,7 +72,9 @@ def _std(c: Maker, self: Node, dim: Any = None, correction: Any = None, keepdim:
 
 
 @lowers("var_mean.correction", "std_mean.correction")
-def _var_mean(c: Maker, self: Node, dim: Any = None, correction: Any = None, keepdim: bool = False) -> tuple[Node, Node]:
+def _var_mean(
+    c: Maker, self: Node, dim: Any = None, correction: Any = None, keepdim: bool = False
+) -> tuple[Node, Node]:
     spread = _variance(c, wide(self), dim, correction, keepdim)
     spread = c("sqrt", spread, hint="std") if "std_mean" in c.name else spread
     return c.narrow(spread), c.narrow(_kept(c, "mean", wide(self), dim, keepdim), 1)

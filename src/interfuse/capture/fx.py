@@ -1,14 +1,16 @@
 """The importer. In: an ATen graph from AOTAutograd or make_fx, with FakeTensor metadata. Out: a Graph.
 
-One Call for each call_function node, in order, with `getitem` of several results folded into it. A call whose operator has
-a lowering (capture/aten.py) gives expressions; any other gives `library` nodes, with the reason on the call.
+One Call for each call_function node, in order, with `getitem` of several results folded into it. A call whose
+operator has a lowering (capture/aten.py) gives expressions; any other gives `library` nodes, with the reason on the
+call.
 
-What is not a tensor: a number that the inputs' sizes determine becomes a Literal("symint", ...) where it is used, and the
-calls that computed it are not kept. Any other number (a data-dependent size, `.item()`) is a 0-d node whose run-time value
-is a Python number, referred to by Ref like a tensor. A graph input that is no tensor is a 0-d input node with the
-attribute python=True (and symbol="s0" for a plain size symbol): its run-time value is the number or object given, so inputs
-and placeholders always line up. Constant tensors become calls of "interfuse.constant".
+What is not a tensor: a number that the inputs' sizes determine becomes a Literal("symint", ...) where it is used, and
+the calls that computed it are not kept. Any other number (a data-dependent size, `.item()`) is a 0-d node whose run-
+time value is a Python number, referred to by Ref like a tensor. A graph input that is no tensor is a 0-d input node
+with the attribute python=True (and symbol="s0" for a plain size symbol): its run-time value is the number or object
+given, so inputs and placeholders always line up. Constant tensors become calls of "interfuse.constant".
 """
+
 from __future__ import annotations
 
 import dataclasses
@@ -28,7 +30,7 @@ from interfuse.capture.torch_types import from_torch, has_kernels
 from interfuse.capture.values import expand
 from interfuse.ir import build
 from interfuse.ir.dtypes import BOOL, F64, I64, DType
-from interfuse.ir.graph import Call, Graph, Input, Literal, Output
+from interfuse.ir.graph import Call, Graph, Input, Output
 from interfuse.ir.index import Expr
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node, make
@@ -53,7 +55,7 @@ def import_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any] = (), n
 
 
 class _Importer:
-    """Walks one graph. `env` maps each FX node to what it stands for: an IR node, a value, a Literal or nested tuples."""
+    """Walks one graph. `env` maps each FX node to what it stands for: a node, a value, a Literal or nested tuples."""
 
     def __init__(self, gm: torch.fx.GraphModule, example_inputs: tuple[Any, ...], name: str) -> None:
         self.gm, self.examples, self.name = gm, example_inputs, name
@@ -70,7 +72,9 @@ class _Importer:
         places = self.gm.graph.find_nodes(op="placeholder")
         for p in places:
             val = p.meta.get("val")
-            self.symbols.bind(_sizes(val) if isinstance(val, torch.Tensor) else [val] if isinstance(val, torch.SymInt) else [])
+            self.symbols.bind(
+                _sizes(val) if isinstance(val, torch.Tensor) else [val] if isinstance(val, torch.SymInt) else []
+            )
         kinds = _input_kinds(places, self.examples)
         for p, kind in zip(places, kinds, strict=True):
             self._placeholder(p, kind)
@@ -82,9 +86,18 @@ class _Importer:
             elif n.op == "output":
                 self._output(n)
             elif n.op != "placeholder":
-                raise UnsupportedError(f"a captured graph has a {n.op} node {n.name}; hand over an ATen graph from AOTAutograd.")
-        return Graph(tuple(self.inputs), tuple(self.calls), tuple(self.outputs), self.device, self.name,
-                     tuple(self.symbols.bound), tuple(self.opaque))
+                raise UnsupportedError(
+                    f"a captured graph has a {n.op} node {n.name}; hand over an ATen graph from AOTAutograd."
+                )
+        return Graph(
+            tuple(self.inputs),
+            tuple(self.calls),
+            tuple(self.outputs),
+            self.device,
+            self.name,
+            tuple(self.symbols.bound),
+            tuple(self.opaque),
+        )
 
     def _placeholder(self, n: torch.fx.Node, kind: str) -> None:
         val = n.meta.get("val")
@@ -94,10 +107,11 @@ class _Importer:
             self.env[n] = node
             return
         dim = self.symbols.dim(val) if isinstance(val, torch.SymInt) else None
-        symbol = {"symbol": dim.name} if isinstance(dim, Expr) and dim.op == "sym" and self.symbols.is_bound([dim]) else {}
+        bound = isinstance(dim, Expr) and self.symbols.is_bound([dim])
+        symbol: dict[str, Any] = {"symbol": dim.name} if isinstance(dim, Expr) and dim.op == "sym" and bound else {}
         node = make("input", (), _NUMBER_TYPE.get(type(val), I64), (), name=n.name, hint=n.name, python=True, **symbol)
         self.inputs.append(Input(node, contiguous(()), kind, n.name))
-        self.env[n] = template.size_literal(dim) if isinstance(dim, Expr) and self.symbols.is_bound([dim]) else node
+        self.env[n] = template.size_literal(dim) if isinstance(dim, Expr) and bound else node
 
     def _attribute(self, n: torch.fx.Node) -> None:
         value: Any = self.gm
@@ -114,8 +128,18 @@ class _Importer:
             out = make("library", (), dtype, shape, token=len(self.calls), target=template.CONSTANT, hint=n.name)
         else:
             out, reason = expand(build.constant(number, dtype), shape), ""
-        self.calls.append(Call(template.CONSTANT, (template.keep(value, self.opaque),), (), (), (out,), (self._layout(seen),),
-                               launches=0, reason=reason))
+        self.calls.append(
+            Call(
+                template.CONSTANT,
+                (template.keep(value, self.opaque),),
+                (),
+                (),
+                (out,),
+                (self._layout(seen),),
+                launches=0,
+                reason=reason,
+            )
+        )
         self.env[n] = out
 
     def _leaf(self, n: torch.fx.Node) -> Any:
@@ -140,8 +164,18 @@ class _Importer:
         if target is None:
             target, args = template.OBJECT_CALL, (template.keep(n.target, self.opaque), *args)
         kwargs = tuple((k, encoder.encode(v)) for k, v in n.kwargs.items())
-        call = Call(target, args, kwargs, tuple(encoder.operands), (), (), launches.count(n, target), launches.viewed(n, encoder.operands, self._leaf),
-                    launches.effect(n), source=_source(n))
+        call = Call(
+            target,
+            args,
+            kwargs,
+            tuple(encoder.operands),
+            (),
+            (),
+            launches.count(n, target),
+            launches.viewed(n, encoder.operands, self._leaf),
+            launches.effect(n),
+            source=_source(n),
+        )
         self._results(n, call, val)
 
     def _results(self, n: torch.fx.Node, call: Call, val: Any) -> None:
@@ -183,8 +217,21 @@ class _Importer:
         outs: list[Node | None] = []
         for k, kind in enumerate(map(self._kind, flat)):
             index, hint = ({"index": k}, f"{n.name}_{k}") if several else ({}, n.name)
-            outs.append(None if kind is None else make("library", call.operands, kind[0], kind[1], token=len(self.calls),
-                                                       source=call.source, hint=hint, target=call.target, **index))
+            outs.append(
+                None
+                if kind is None
+                else make(
+                    "library",
+                    call.operands,
+                    kind[0],
+                    kind[1],
+                    token=len(self.calls),
+                    source=call.source,
+                    hint=hint,
+                    target=call.target,
+                    **index,
+                )
+            )
         return tuple(outs)
 
     def _kind(self, value: Any) -> tuple[DType, tuple[Any, ...]] | None:
@@ -215,18 +262,30 @@ class _Importer:
     def _output(self, n: torch.fx.Node) -> None:
         for a in template.flatten(n.args[0]):
             value = self.env[a] if isinstance(a, torch.fx.Node) else a
-            for leaf, val in zip(template.flatten(value), template.flatten(a.meta.get("val") if isinstance(a, torch.fx.Node) else a),
-                                 strict=True):
+            for leaf, val in zip(
+                template.flatten(value),
+                template.flatten(a.meta.get("val") if isinstance(a, torch.fx.Node) else a),
+                strict=True,
+            ):
                 if isinstance(leaf, Node):
                     layout = self._layout(val) if isinstance(val, torch.Tensor) else None
                     self.outputs.append(Output(leaf, layout))
                 else:
-                    self.outputs.append(Output(None, None, template.keep(leaf.value, self.opaque) if isinstance(leaf, _Object) else leaf))
+                    self.outputs.append(
+                        Output(
+                            None, None, template.keep(leaf.value, self.opaque) if isinstance(leaf, _Object) else leaf
+                        )
+                    )
 
 
 def _only_number(value: torch.Tensor) -> bool | int | float | None:
     """The number that a tensor of one element holds; None for any other tensor, or one without data."""
-    if value.numel() != 1 or isinstance(value, FakeTensor) or value.device.type == "meta" or value.layout is not torch.strided:
+    if (
+        value.numel() != 1
+        or isinstance(value, FakeTensor)
+        or value.device.type == "meta"
+        or value.layout is not torch.strided
+    ):
         return None
     with unset_fake_temporarily():
         return value.item()
@@ -240,7 +299,9 @@ def _nested(val: Any, stands: Any) -> Any:
 
 def _sizes(t: torch.Tensor) -> tuple[Any, ...]:
     """Every size, stride and offset of a tensor."""
-    return (*t.shape, *t.stride(), t.storage_offset()) if t.layout is torch.strided and not t.is_nested else tuple(t.shape)
+    return (
+        (*t.shape, *t.stride(), t.storage_offset()) if t.layout is torch.strided and not t.is_nested else tuple(t.shape)
+    )
 
 
 def _main_device(gm: torch.fx.GraphModule) -> str:
@@ -265,7 +326,7 @@ def _input_kinds(places: Sequence[torch.fx.Node], examples: Sequence[Any]) -> li
         described = p.meta.get("desc")
         kind = {"ParamAOTInput": "parameter", "BufferAOTInput": "buffer"}.get(type(described).__name__, "user")
         position = getattr(described, "idx", None)
-        if kind == "user" and metadata is not None and position in static:
+        if kind == "user" and metadata is not None and position is not None and position in static:
             kind = "parameter" if metadata.input_info[position].requires_grad else "buffer"
         elif k < len(examples) and isinstance(examples[k], torch.nn.Parameter):
             kind = "parameter"

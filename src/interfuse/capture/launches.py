@@ -1,8 +1,10 @@
-"""What eager does for one ATen call beside its values. In: an FX node. Out: kernel launches, the operand it views, effects.
+"""What eager does for one ATen call beside its values. In: an FX node. Out: kernel launches, the operand it views,
+effects.
 
 Launch counts are those of PyTorch's CUDA kernels, to the best of what its sources say: one by default, none for views
 and for memory that is only allocated, more for composites that run as several kernels.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -12,29 +14,77 @@ import torch
 
 from interfuse.ir.node import Node
 
-_NONE = frozenset((
-    "_unsafe_view", "empty", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "empty_like", "lift_fresh",
-    "sym_size", "sym_stride", "sym_numel", "sym_storage_offset", "_assert_scalar", "sym_constrain_range",
-    "sym_constrain_range_for_size", "_assert_tensor_metadata", "_reshape_alias"))
+_NONE = frozenset(
+    (
+        "_unsafe_view",
+        "empty",
+        "empty_strided",
+        "empty_permuted",
+        "new_empty",
+        "new_empty_strided",
+        "empty_like",
+        "lift_fresh",
+        "sym_size",
+        "sym_stride",
+        "sym_numel",
+        "sym_storage_offset",
+        "_assert_scalar",
+        "sym_constrain_range",
+        "sym_constrain_range_for_size",
+        "_assert_tensor_metadata",
+        "_reshape_alias",
+    )
+)
 _SEVERAL: dict[str, int] = {
-    "logsumexp": 8, "native_group_norm": 3, "native_layer_norm_backward": 2, "masked_fill": 2, "index_put": 3, "index_add": 2,
-    "scatter": 2, "scatter_add": 2, "slice_scatter": 2, "select_scatter": 2, "constant_pad_nd": 2, "nonzero": 3, "sort": 2,
-    "topk": 2, "mse_loss": 2, "smooth_l1_loss": 2, "huber_loss": 2, "binary_cross_entropy_with_logits": 5,
-    "embedding_dense_backward": 3, "convolution_backward": 2,
-    "_scaled_dot_product_flash_attention_backward": 3, "_scaled_dot_product_efficient_attention_backward": 2,
-    "_scaled_dot_product_cudnn_attention_backward": 3, "native_group_norm_backward": 3, "_fused_rms_norm_backward": 2}
+    "logsumexp": 8,
+    "native_group_norm": 3,
+    "native_layer_norm_backward": 2,
+    "masked_fill": 2,
+    "index_put": 3,
+    "index_add": 2,
+    "scatter": 2,
+    "scatter_add": 2,
+    "slice_scatter": 2,
+    "select_scatter": 2,
+    "constant_pad_nd": 2,
+    "nonzero": 3,
+    "sort": 2,
+    "topk": 2,
+    "mse_loss": 2,
+    "smooth_l1_loss": 2,
+    "huber_loss": 2,
+    "binary_cross_entropy_with_logits": 5,
+    "embedding_dense_backward": 3,
+    "convolution_backward": 2,
+    "_scaled_dot_product_flash_attention_backward": 3,
+    "_scaled_dot_product_efficient_attention_backward": 2,
+    "_scaled_dot_product_cudnn_attention_backward": 3,
+    "native_group_norm_backward": 3,
+    "_fused_rms_norm_backward": 2,
+}
 _VIEWS = frozenset(("_unsafe_view", "_reshape_alias"))
 _COLLECTIVE = ("_c10d_functional", "c10d", "c10d_functional", "symm_mem", "_dtensor")
-_DROPOUT = (torch.nn.functional.dropout, torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d, torch.nn.Dropout3d,
-            torch.nn.functional.dropout1d, torch.nn.functional.dropout2d, torch.nn.functional.dropout3d,
-            torch.nn.AlphaDropout, torch.nn.functional.alpha_dropout, torch.dropout)
+_DROPOUT = (
+    torch.nn.functional.dropout,
+    torch.nn.Dropout,
+    torch.nn.Dropout1d,
+    torch.nn.Dropout2d,
+    torch.nn.Dropout3d,
+    torch.nn.functional.dropout1d,
+    torch.nn.functional.dropout2d,
+    torch.nn.functional.dropout3d,
+    torch.nn.AlphaDropout,
+    torch.nn.functional.alpha_dropout,
+    torch.dropout,
+)
 
 
 def is_idle_dropout(n: torch.fx.Node) -> bool:
     """True for the clone that stands for a dropout in eval mode, which eager passes its input through."""
     stack = n.meta.get("source_fn_stack")
-    return (n.target is torch.ops.aten.clone.default and bool(stack) and
-            any(stack[-1][1] is d or stack[-1][1] == "dropout" for d in _DROPOUT))
+    if n.target is not torch.ops.aten.clone.default or not stack:
+        return False
+    return stack[-1][1] == "dropout" or any(stack[-1][1] is d for d in _DROPOUT)
 
 
 def _operator(n: torch.fx.Node) -> str:
@@ -50,19 +100,13 @@ def _argument(n: torch.fx.Node, name: str) -> Any:
 
 
 def _aliased(n: torch.fx.Node) -> int | None:
-    """The argument that the first result is a view of, by the operator's schema."""
-    if not isinstance(n.target, torch._ops.OpOverload) or not n.target._schema.returns:
+    """The argument that the results are views of: the one that the schema marks as aliased and not written to."""
+    if not isinstance(n.target, torch._ops.OpOverload):
         return None
     if _operator(n) in _VIEWS:
         return 0
-    alias = n.target._schema.returns[0].alias_info
-    if alias is None or alias.is_write:
-        return None
-    names = set(alias.before_set)
-    for k, a in enumerate(n.target._schema.arguments):
-        if a.alias_info is not None and names & set(a.alias_info.before_set):
-            return k
-    return None
+    marked = enumerate(a.alias_info for a in n.target._schema.arguments)
+    return next((k for k, alias in marked if alias is not None and not alias.is_write), None)
 
 
 def viewed(n: torch.fx.Node, operands: Sequence[Node], leaf: Callable[[torch.fx.Node], Any]) -> int | None:
@@ -77,7 +121,12 @@ def viewed(n: torch.fx.Node, operands: Sequence[Node], leaf: Callable[[torch.fx.
 def count(n: torch.fx.Node, target: str) -> int:
     """Kernels that eager launches on a GPU for the call."""
     name = _operator(n)
-    if name in _NONE or _aliased(n) is not None or is_idle_dropout(n) or (not name and target.startswith(("operator.", "torch.sym"))):
+    if (
+        name in _NONE
+        or _aliased(n) is not None
+        or is_idle_dropout(n)
+        or (not name and target.startswith(("operator.", "torch.sym")))
+    ):
         return 0
     if name == "convolution":
         return 1 if n.args[2] is None else 2  # the bias is added by a kernel of its own
@@ -85,7 +134,7 @@ def count(n: torch.fx.Node, target: str) -> int:
 
 
 def effect(n: torch.fx.Node) -> str:
-    """"" or random, mutation, collective: why the call must keep its place and count."""
+    """ "" or random, mutation, collective: why the call must keep its place and count."""
     if isinstance(n.target, torch._ops.HigherOrderOperator):
         name = n.target.name()
         return "random" if "rng_state" in name else "mutation" if "mutation" in name or name == "with_effects" else ""

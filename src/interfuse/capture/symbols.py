@@ -3,6 +3,7 @@
 A symbol is bound where the graph's inputs give its value (a SymInt input, or a size of an input tensor); any other one
 (an unbacked size, an expression that the index grammar cannot say) is data-dependent: calls that touch it stay opaque.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -16,13 +17,23 @@ from interfuse.ir import index
 from interfuse.ir.index import Dim, Expr
 
 _FOLDS: dict[str, Callable[[Dim, Dim], Expr]] = {
-    "Add": index.add, "Mul": index.mul, "FloorDiv": index.floordiv, "CleanDiv": index.floordiv, "IntTrueDiv": index.floordiv,
-    "Mod": index.mod, "PythonMod": index.mod, "Min": index.minimum, "Max": index.maximum}
+    "Add": index.add,
+    "Mul": index.mul,
+    "FloorDiv": index.floordiv,
+    "CleanDiv": index.floordiv,
+    "IntTrueDiv": index.floordiv,
+    "Mod": index.mod,
+    "PythonMod": index.mod,
+    "Min": index.minimum,
+    "Max": index.maximum,
+}
 
 
 def _bound(value: Any, missing: int) -> int:
     """An end of a value range as an int; infinities and what is no integer give `missing`."""
-    return max(-index.INF, min(index.INF, int(value))) if getattr(value, "is_Integer", isinstance(value, int)) else missing
+    return (
+        max(-index.INF, min(index.INF, int(value))) if getattr(value, "is_Integer", isinstance(value, int)) else missing
+    )
 
 
 class Symbols:
@@ -41,7 +52,9 @@ class Symbols:
                 self.bound[expr.name] = expr
 
     def dim(self, value: Any) -> Dim:
-        """`value` (int or SymInt) as a Dim; what the grammar cannot say becomes a symbol of its own that is never bound."""
+        """`value` (int or SymInt) as a Dim; what the grammar cannot say becomes a symbol of its own that is never
+        bound.
+        """
         if not isinstance(value, torch.SymInt):
             return int(value)
         expr, env = value.node.expr, value.node.shape_env
@@ -73,7 +86,9 @@ class Symbols:
             raise UnsupportedError(f"size expression {expr} has no index form; keep the call on the library path.")
         parts = [self._convert(a, env) for a in expr.args]
         if fold in (index.floordiv, index.mod) and parts[1].lo <= 0:
-            raise UnsupportedError(f"size expression {expr} divides by what may be zero; keep the call on the library path.")
+            raise UnsupportedError(
+                f"size expression {expr} divides by what may be zero; keep the call on the library path."
+            )
         out = parts[0]
         for part in parts[1:]:
             out = fold(out, part)
@@ -83,6 +98,10 @@ class Symbols:
         name = str(symbol)
         if name not in self._known:
             span = env.var_to_range.get(symbol) if env is not None else None
-            lo, hi = (_bound(span.lower, -index.INF), _bound(span.upper, index.INF)) if span is not None else (-index.INF, index.INF)
+            lo, hi = (
+                (_bound(span.lower, -index.INF), _bound(span.upper, index.INF))
+                if span is not None
+                else (-index.INF, index.INF)
+            )
             self._known[name] = index.sym(name, lo, hi)
         return self._known[name]

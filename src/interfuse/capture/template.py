@@ -1,12 +1,14 @@
 """Argument templates of calls. In: a call's arguments with nodes in them. Out: templates, and real arguments again.
 
 A template is nested tuples of plain values, Ref and Literal. A plain tuple stands for a list (what ATen takes); other
-containers are a tuple that begins with Literal("container", "tuple" | "dict" | "slice"). Literal kinds: dtype, device,
-layout, memory_format ("torch.float32", "cuda:0", ...), symint (an index expression over size symbols), and opaque (the
-position of an object in Graph.opaque). `decode` and `resolve` run a call exactly as captured:
+containers are a tuple that begins with Literal("container", "tuple" | "dict" | "slice"). Literal kinds: dtype,
+device, layout, memory_format ("torch.float32", "cuda:0", ...), symint (an index expression over size symbols), and
+opaque (the position of an object in Graph.opaque). `decode` and `resolve` run a call exactly as captured:
 
-    resolve(call.target)(*decode(call.args, values, opaque, symbols), **decode_kwargs(call.kwargs, values, opaque, symbols))
+resolve(call.target)(*decode(call.args, values, opaque, symbols), **decode_kwargs(call.kwargs, values, opaque,
+symbols))
 """
+
 from __future__ import annotations
 
 import ast
@@ -36,7 +38,7 @@ _PLAIN = (bool, int, float, complex, str, type(None))
 
 
 class Encoder:
-    """Turns the arguments of one call into templates. `leaf` gives what a graph node stands for: an IR node or a value."""
+    """Turns the arguments of one call into templates. `leaf` gives what a graph node stands for: a node or a value."""
 
     def __init__(self, leaf: Callable[[torch.fx.Node], Any], opaque: list[Any]) -> None:
         self.operands: list[Node] = []
@@ -82,13 +84,18 @@ def size_literal(dim: Expr) -> Literal:
 
 
 _ARITHMETIC: dict[type, Callable[[int, int], int]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod}
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
 _parse = functools.lru_cache(maxsize=4096)(lambda text: ast.parse(text, mode="eval").body)
 
 
 def _size(tree: Any, symbols: Mapping[str, int]) -> int:
     if isinstance(tree, ast.Constant):
-        return int(tree.value)
+        return int(tree.value)  # type: ignore[arg-type]
     if isinstance(tree, ast.Name):
         return symbols[tree.id]
     if isinstance(tree, ast.UnaryOp):
@@ -108,10 +115,13 @@ def _literal(value: Literal, opaque: Sequence[Any], symbols: Mapping[str, int]) 
     return getattr(torch, value.text.removeprefix("torch."))
 
 
-def decode(template: Any, operands: Sequence[Any], opaque: Sequence[Any] = (), symbols: Mapping[str, int] | None = None) -> Any:
+def decode(
+    template: Any, operands: Sequence[Any], opaque: Sequence[Any] = (), symbols: Mapping[str, int] | None = None
+) -> Any:
     """The arguments that `template` stands for; Ref k becomes operands[k], nested tuples become lists.
 
-    `symbols` gives each size symbol's value by name (see `symbol_values`). The outermost tuple, a call's args, is a list too.
+    `symbols` gives each size symbol's value by name (see `symbol_values`). The outermost tuple, a call's args, is a
+    list too.
     """
     if isinstance(template, Ref):
         return operands[template.k]
@@ -124,16 +134,21 @@ def decode(template: Any, operands: Sequence[Any], opaque: Sequence[Any] = (), s
     return [decode(t, operands, opaque, symbols) for t in template]
 
 
-def _container(kind: str, parts: tuple[Any, ...], operands: Sequence[Any], opaque: Sequence[Any],
-               symbols: Mapping[str, int] | None) -> Any:
+def _container(
+    kind: str, parts: tuple[Any, ...], operands: Sequence[Any], opaque: Sequence[Any], symbols: Mapping[str, int] | None
+) -> Any:
     if kind == "dict":
         return {k: decode(v, operands, opaque, symbols) for k, v in parts}
     items = [decode(p, operands, opaque, symbols) for p in parts]
     return slice(*items) if kind == "slice" else tuple(items)
 
 
-def decode_kwargs(kwargs: tuple[tuple[str, Any], ...], operands: Sequence[Any], opaque: Sequence[Any] = (),
-                  symbols: Mapping[str, int] | None = None) -> dict[str, Any]:
+def decode_kwargs(
+    kwargs: tuple[tuple[str, Any], ...],
+    operands: Sequence[Any],
+    opaque: Sequence[Any] = (),
+    symbols: Mapping[str, int] | None = None,
+) -> dict[str, Any]:
     """The keyword arguments that a call's `kwargs` template stands for."""
     return {k: decode(v, operands, opaque, symbols) for k, v in kwargs}
 
@@ -153,7 +168,7 @@ def target_name(target: Any) -> str | None:
         return None
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def resolve(target: str) -> Callable[..., Any]:
     """The function that a call's target names. UnsupportedError where this torch does not have it."""
     if target == CONSTANT:
@@ -166,7 +181,9 @@ def resolve(target: str) -> Callable[..., Any]:
         for part in rest.split("."):
             found = getattr(found, part)
     except (AttributeError, RuntimeError):
-        raise UnsupportedError(f"this torch has no operator {target}; import the package that registers it first.") from None
+        raise UnsupportedError(
+            f"this torch has no operator {target}; import the package that registers it first."
+        ) from None
     return found  # type: ignore[no-any-return]
 
 
@@ -185,7 +202,10 @@ def symbol_values(graph: Graph, inputs: Sequence[Any]) -> dict[str, int]:
         if name is not None:
             found.setdefault(name, int(value))
         elif isinstance(value, torch.Tensor):
-            pairs = (*zip(given.node.shape, value.shape, strict=True), *zip(given.layout.strides, value.stride(), strict=True))
+            pairs = (
+                *zip(given.node.shape, value.shape, strict=True),
+                *zip(given.layout.strides, value.stride(), strict=True),
+            )
             for dim, size in pairs:
                 if isinstance(dim, Expr) and dim.op == "sym":
                     found.setdefault(dim.name, int(size))

@@ -1,9 +1,11 @@
-"""What lowerings build values with. In: one call's results as captured, and operands. Out: IR nodes with eager's meaning.
+"""What lowerings build values with. In: one call's results as captured, and operands. Out: IR nodes with eager's
+meaning.
 
-Narrow floats compute in f32: `wide` gives an operand's f32 value, `narrow` rounds a result to the call's type. A value that
-was narrowed and is widened again is the rounded f32 expression itself, so graphs carry one `round` a call and no pairs of
-casts. Movements of movements are one movement where they can be.
+Narrow floats compute in f32: `wide` gives an operand's f32 value, `narrow` rounds a result to the call's type. A
+value that was narrowed and is widened again is the rounded f32 expression itself, so graphs carry one `round` a call
+and no pairs of casts. Movements of movements are one movement where they can be.
 """
+
 from __future__ import annotations
 
 import functools
@@ -47,11 +49,14 @@ def number(value: Any) -> bool | int | float:
     if isinstance(value, Expr):
         raise unsupported("a size symbol used as a number")
     if not isinstance(value, (bool, int, float)):
-        raise unsupported("an operand that is no real number" if isinstance(value, complex) else "a tensor where a number is needed")
+        raise unsupported(
+            "an operand that is no real number" if isinstance(value, complex) else "a tensor where a number is needed"
+        )
     return value
 
 
 # Movement, with neighbours merged.
+
 
 def reshape(x: Node, shape: Sequence[Dim]) -> Node:
     """x in another shape; a reshape of a reshape is one."""
@@ -82,7 +87,8 @@ def expand(x: Node, shape: Sequence[Dim]) -> Node:
 
 def take_slice(x: Node, axis: int, start: Dim, count: Dim, step: int = 1) -> Node:
     """`count` elements of x from `start` along one axis."""
-    starts, shape, steps = [0] * len(x.shape), list(x.shape), [1] * len(x.shape)
+    starts: list[Dim] = [0] * len(x.shape)
+    shape, steps = list(x.shape), [1] * len(x.shape)
     starts[axis], shape[axis], steps[axis] = start, count, step
     return build.take_slice(x, tuple(starts), tuple(shape), tuple(steps))
 
@@ -100,6 +106,7 @@ def axes_of(dims: Any, rank: int) -> tuple[int, ...]:
 
 
 # Width.
+
 
 def _as_held(value: float, to: DType) -> float:
     """`value` rounded to the floating type `to`."""
@@ -124,22 +131,23 @@ def _already(x: Node, to: DType, depth: int = 8) -> bool:
 
 
 def wide(x: Node) -> Node:
-    """x in its compute type: f32 for a narrow float, where the f32 expression behind it is taken if there is one."""
+    """x in its compute type. For a narrow float that is f32: the f32 expression behind it where there is one, else a
+    cast, before movements."""
     if not x.dtype.is_narrow:
         return x
     moves: list[Node] = []
     while x.op in MOVES:
         moves.append(x)
         x = x.inputs[0]
-    plain = build.constant(_as_held(x.attr("value"), x.dtype), F32) if x.op == "const" else None
-    if x.op == "cast" and x.inputs[0].dtype is F32 and _already(x.inputs[0], x.dtype):
-        plain = x.inputs[0]
-    if plain is not None:
-        out = plain
-        for m in reversed(moves):
-            out = _moved(m, out)
-        return out
-    return build.cast(moves[0] if moves else x, F32)
+    if x.op == "const":
+        out = build.constant(_as_held(x.attr("value"), x.dtype), F32)
+    elif x.op == "cast" and x.inputs[0].dtype is F32 and _already(x.inputs[0], x.dtype):
+        out = x.inputs[0]
+    else:
+        out = build.cast(x, F32)
+    for m in reversed(moves):
+        out = _moved(m, out)
+    return out
 
 
 def _moved(move: Node, x: Node) -> Node:
@@ -185,8 +193,11 @@ def promote(*values: Value) -> DType:
     """PyTorch's common type: tensors with dimensions decide, unless a 0-d tensor, or after that a plain number, is of a
     higher category (bool, integer, float)."""
     numbers = (torch.bool, torch.int64, torch.get_default_dtype())
-    groups = ([v for v in values if isinstance(v, Node) and v.shape], [v for v in values if isinstance(v, Node) and not v.shape],
-              [v for v in values if not isinstance(v, Node)])
+    groups = (
+        [v for v in values if isinstance(v, Node) and v.shape],
+        [v for v in values if isinstance(v, Node) and not v.shape],
+        [v for v in values if not isinstance(v, Node)],
+    )
     found, top = torch.bool, -1
     for group in groups:
         highest = max(map(_category, group), default=-1)
@@ -209,7 +220,9 @@ def broadcast_shape(shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...]:
 
 
 class Maker:
-    """Builds the nodes of one call. `dtypes` and `shapes` are its results' as captured; `dtype`, `shape` the first one's."""
+    """Builds the nodes of one call. `dtypes` and `shapes` are its results' as captured; `dtype`, `shape` the first
+    one's.
+    """
 
     def __init__(self, dtypes: Sequence[DType], shapes: Sequence[tuple[Dim, ...]], source: str, name: str) -> None:
         self.dtypes, self.shapes, self.source, self.name = tuple(dtypes), tuple(shapes), source, name
@@ -229,7 +242,9 @@ class Maker:
             raise unsupported(f"the number {value} is outside {dtype}")
         return expand(build.constant(value, dtype), tuple(shape))
 
-    def reduce(self, op: str, x: Node, axes: Sequence[int], keepdims: bool = False, hint: str = "", **attrs: Any) -> Node:
+    def reduce(
+        self, op: str, x: Node, axes: Sequence[int], keepdims: bool = False, hint: str = "", **attrs: Any
+    ) -> Node:
         """A reduction; one over no dimensions (of a 0-d tensor) runs over a dimension of size 1 put there for it."""
         if not x.shape:
             return self.reduce(op, reshape(x, (1,)), (0,), False, hint, **attrs)
