@@ -61,7 +61,7 @@ def array(t: torch.Tensor, dtype: DType) -> np.ndarray:
     return t.numpy()
 
 
-def run(kernel: Kernel, inputs: Sequence[np.ndarray], device: str = "cpu", sizes: Mapping[str, int] | None = None,
+def run(kernel: Kernel, inputs: Sequence[np.ndarray], device: str = "cpu", sizes: Sequence[int] = (),
         shapes: Sequence[tuple[int, ...]] | None = None) -> list[np.ndarray]:
     """The kernel's outputs; they start out full of sevens, so that what is not written shows."""
     params = [p for p in kernel.params if p.mode == "in"]
