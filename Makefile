@@ -20,6 +20,7 @@ test: venv  ## run every test that this machine can run (TESTS="tests/ir -k slic
 
 check: venv  ## ruff, mypy and the structure test
 	@$(RUN) -m ruff check .
+	@$(RUN) -m ruff format --check --quiet .
 	@$(RUN) -m mypy
 	@$(RUN) -m pytest -q tests/shape
 

@@ -3,6 +3,7 @@
 In: case names (all without any). Out: a data file with device, versions, commit and date beside the figures of every
 case; cases that are not named keep the figures that the file has.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -26,17 +27,26 @@ RESULTS = Path(__file__).parent / "results"
 
 def commit() -> str:
     """The commit that is measured, with "+" where the tree has changes; "" outside git."""
+
     def git(*args: str) -> str:
         done = subprocess.run(("git", *args), capture_output=True, text=True, cwd=Path(__file__).parent, check=False)
         return done.stdout.strip()
+
     return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "--", "../src") else "")
 
 
 def circumstances(device: str) -> dict[str, Any]:
     """What the figures depend on."""
     name = torch.cuda.get_device_name() if device == "cuda" else _cpu_name()
-    return {"device": name, "cores": torch.get_num_threads(), "torch": torch.__version__, "python": platform.python_version(),
-            "interfuse": interfuse.__version__, "commit": commit(), "date": datetime.date.today().isoformat()}
+    return {
+        "device": name,
+        "cores": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "interfuse": interfuse.__version__,
+        "commit": commit(),
+        "date": datetime.date.today().isoformat(),
+    }
 
 
 def _cpu_name() -> str:
@@ -44,13 +54,17 @@ def _cpu_name() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+    return next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor()
+    )
 
 
 def measure(name: str, device: str, peers: list[str], rounds: int) -> dict[str, Any]:
     """One case: each contender's figures, and the ledger's totals."""
     model, inputs, kwargs = CASES[name](device)
-    account = json.loads(interfuse.explain(model, inputs, kwargs=kwargs, peers=peers, rounds=rounds, name=name).to_json())
+    account = json.loads(
+        interfuse.explain(model, inputs, kwargs=kwargs, peers=peers, rounds=rounds, name=name).to_json()
+    )
     return {"measures": {m["name"]: m for m in account["measures"]}, "totals": account["totals"]}
 
 
@@ -60,7 +74,9 @@ def table(results: dict[str, Any]) -> Table:
     for name, case in results.items():
         ms = {who: m["median_ms"] for who, m in case["measures"].items()}
         times = [f"{ms[who] / ms['interfuse']:.2f}x" if who in ms else "" for who in ("eager", "inductor")]
-        out.add_row(name, *(f"{ms[who]:.2f}" if who in ms else "" for who in ("eager", "interfuse", "inductor")), *times)
+        out.add_row(
+            name, *(f"{ms[who]:.2f}" if who in ms else "" for who in ("eager", "interfuse", "inductor")), *times
+        )
     return out
 
 

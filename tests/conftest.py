@@ -1,6 +1,7 @@
 """Settings for every test. In: the command line. Out: golden renewal, one Hypothesis profile, a private cache
 folder.
 """
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -13,8 +14,12 @@ from tests import golden
 
 # Machines differ in speed, so nothing is timed; the same examples every time, so a failure can be met again.
 hypothesis_settings.register_profile(
-    "interfuse", deadline=None, derandomize=True, print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much])
+    "interfuse",
+    deadline=None,
+    derandomize=True,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
 hypothesis_settings.load_profile("interfuse")
 
 

@@ -5,6 +5,7 @@ The kept text lies at tests/golden/<row>/<test file>/<test name>.txt, found from
 tests/golden/<name>.txt where a name is given. `pytest --renew-golden` writes it; a missing file is a failure, so new
 texts are looked at once.
 """
+
 from __future__ import annotations
 
 import difflib
@@ -45,8 +46,9 @@ def check(request_or_name: pytest.FixtureRequest | str, text: str) -> None:
         return
     where = path.relative_to(HERE.parent)
     if not path.exists():
-        pytest.fail(f"{where} is missing: run pytest --renew-golden on this test, and read what it writes.",
-                    pytrace=False)
+        pytest.fail(
+            f"{where} is missing: run pytest --renew-golden on this test, and read what it writes.", pytrace=False
+        )
     kept = path.read_text(encoding="utf-8")
     if kept != text:
         diff = "\n".join(difflib.unified_diff(kept.splitlines(), text.splitlines(), "kept", "now", lineterm=""))

@@ -17,6 +17,7 @@ The type, shape and strides of every result are compared, and so is every argume
 mutates its arguments must leave the same values in them. For the float64 run, floating arguments (and a module's
 parameters) are cast up, and casts to narrow types inside the function become casts to float64.
 """
+
 from __future__ import annotations
 
 import copy
@@ -36,11 +37,17 @@ from interfuse.ir.node import Node
 
 RULES = ("fp64", "eager", "codes")
 BLOCK = 4096
-WIDER = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64,
-         torch.complex64: torch.complex128}
-_BITS = {np.dtype(ml_dtypes.bfloat16): (np.int16, torch.bfloat16),
-         np.dtype(ml_dtypes.float8_e4m3fn): (np.uint8, torch.float8_e4m3fn),
-         np.dtype(ml_dtypes.float8_e5m2): (np.uint8, torch.float8_e5m2)}
+WIDER = {
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.float32: torch.float64,
+    torch.complex64: torch.complex128,
+}
+_BITS = {
+    np.dtype(ml_dtypes.bfloat16): (np.int16, torch.bfloat16),
+    np.dtype(ml_dtypes.float8_e4m3fn): (np.uint8, torch.float8_e4m3fn),
+    np.dtype(ml_dtypes.float8_e5m2): (np.uint8, torch.float8_e5m2),
+}
 
 Array = Any
 """A tensor, or a NumPy array of any type that the IR knows."""
@@ -118,16 +125,18 @@ def _float_share(got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor, ne
     if bool(((_sort_of_value(got) != sort) & agreed).any()):
         return math.inf
     counted = agreed & (sort == 0) & (_sort_of_value(nearby) == 0)
-    error, theirs, moved, size = (torch.where(counted, t, torch.zeros_like(t)) for t in (
-        got - exact, eager - exact, nearby - exact, exact))
+    error, theirs, moved, size = (
+        torch.where(counted, t, torch.zeros_like(t)) for t in (got - exact, eager - exact, nearby - exact, exact)
+    )
     rms, top = _mean_square_root, _tops
     whole = rms(error) / (1.5 * rms(theirs) + 3 * rms(moved) + units * rms(size) + floor)
     local = top(error) / (4 * top(theirs) + 6 * top(moved) + 4 * units * top(size) + floor)
     return max(whole, float(local.max()))
 
 
-def judge_arrays(got: Array, eager: Array, exact: Array | None = None, nearby: Array | None = None,
-                 rule: str = "fp64") -> Verdict:
+def judge_arrays(
+    got: Array, eager: Array, exact: Array | None = None, nearby: Array | None = None, rule: str = "fp64"
+) -> Verdict:
     """Verdict on one result, as tensors or NumPy arrays of one shape.
 
     `exact` is the float64 run's and `nearby` the float64 run's on inputs moved by their last bit (left out: not moved);
@@ -150,8 +159,13 @@ def judge_arrays(got: Array, eager: Array, exact: Array | None = None, nearby: A
     return Verdict(share <= 1, share, "" if share <= 1 else f"the error is {share:.3g} times what is allowed")
 
 
-def judge_region(outputs: Sequence[Node], values: Mapping[Node, np.ndarray], got: Sequence[Array], rule: str = "fp64",
-                 symbols: Mapping[str, int] | None = None) -> Verdict:
+def judge_region(
+    outputs: Sequence[Node],
+    values: Mapping[Node, np.ndarray],
+    got: Sequence[Array],
+    rule: str = "fp64",
+    symbols: Mapping[str, int] | None = None,
+) -> Verdict:
     """The worst verdict on a kernel's results for IR nodes: the reference evaluator stands in for eager and for
     float64.
     """

@@ -3,6 +3,7 @@
 Style "tile" is how GPU lowering writes a row (the column axis held at once); "serial" how CPU lowering does (a loop in
 steps of 16, values that cross phases going through scratch). Each kernel has a reference in float64 under its name.
 """
+
 from __future__ import annotations
 
 import math
@@ -91,8 +92,13 @@ def relu_half(rows: int, cols: int, dtype: DType, style: str) -> Kernel:
     x = b.load("x", "x", axis.symbol, "i")
     positive = b.let("positive", "maximum", x, b.const("zero", 0.0), note="relu")
     b.store("y", axis.symbol, b.let("y", "mul", positive, b.const("half", 0.5)))
-    return Kernel("relu_half", (Param("x", dtype, (n,), (1,)), Param("y", dtype, (n,), (1,), "out")), (axis,),
-                  tuple(b.statements), ("relu_half: y = relu(x) * 0.5", f"x, y: [{n}] {dtype}."))
+    return Kernel(
+        "relu_half",
+        (Param("x", dtype, (n,), (1,)), Param("y", dtype, (n,), (1,), "out")),
+        (axis,),
+        tuple(b.statements),
+        ("relu_half: y = relu(x) * 0.5", f"x, y: [{n}] {dtype}."),
+    )
 
 
 def bias_gelu_residual(rows: int, cols: int, dtype: DType, style: str) -> Kernel:
@@ -108,11 +114,22 @@ def bias_gelu_residual(rows: int, cols: int, dtype: DType, style: str) -> Kernel
     phi = b.let("phi", "add", b.let("erf_scaled", "erf", scaled), b.const("one", 1.0))
     gelu = b.let("gelu", "mul", b.let("half_shifted", "mul", shifted, b.const("half", 0.5)), phi, note="gelu")
     b.store("y", at, b.let("y", "add", gelu, residual))
-    params = (_matrix("x", rows, cols, dtype), Param("bias", dtype, (cols,), (1,)),
-              _matrix("residual", rows, cols, dtype), _matrix("y", rows, cols, dtype, "out"))
-    return Kernel("bias_gelu_residual", params, (row, col), (b.phase("col"),),
-                  ("bias_gelu_residual: y = gelu(x + bias) + residual",
-                   f"x, residual, y: [{rows}, {cols}] {dtype}.  bias: [{cols}] {dtype}."))
+    params = (
+        _matrix("x", rows, cols, dtype),
+        Param("bias", dtype, (cols,), (1,)),
+        _matrix("residual", rows, cols, dtype),
+        _matrix("y", rows, cols, dtype, "out"),
+    )
+    return Kernel(
+        "bias_gelu_residual",
+        params,
+        (row, col),
+        (b.phase("col"),),
+        (
+            "bias_gelu_residual: y = gelu(x + bias) + residual",
+            f"x, residual, y: [{rows}, {cols}] {dtype}.  bias: [{cols}] {dtype}.",
+        ),
+    )
 
 
 def softmax(rows: int, cols: int, dtype: DType, style: str) -> Kernel:
@@ -132,11 +149,20 @@ def softmax(rows: int, cols: int, dtype: DType, style: str) -> Kernel:
     weight = b.scratch("weight", "weights", col.symbol, "row", "col") if serial else weight
     b.store("y", at, b.let("y", "div", weight, total))
     phases.append(b.phase("col"))
-    params = (_matrix("x", rows, cols, dtype), _matrix("y", rows, cols, dtype, "out"),
-              *((Param("weights", b.wide, (cols,), (1,), "scratch"),) if serial else ()))
-    return Kernel("softmax", params, (row, col), tuple(phases),
-                  ("softmax: y = softmax(x) along each row", f"x, y: [{rows}, {cols}] {dtype}."), family="row",
-                  reduction_order="lanes16x4" if serial else "tile")
+    params = (
+        _matrix("x", rows, cols, dtype),
+        _matrix("y", rows, cols, dtype, "out"),
+        *((Param("weights", b.wide, (cols,), (1,), "scratch"),) if serial else ()),
+    )
+    return Kernel(
+        "softmax",
+        params,
+        (row, col),
+        tuple(phases),
+        ("softmax: y = softmax(x) along each row", f"x, y: [{rows}, {cols}] {dtype}."),
+        family="row",
+        reduction_order="lanes16x4" if serial else "tile",
+    )
 
 
 def add_layer_norm(rows: int, cols: int, dtype: DType, style: str) -> Kernel:
@@ -168,18 +194,32 @@ def add_layer_norm(rows: int, cols: int, dtype: DType, style: str) -> Kernel:
     weighted = b.let("weighted", "mul", normal, b.load("weight", "weight", col.symbol, "col"))
     b.store("y", at, b.let("y", "add", weighted, b.load("bias", "bias", col.symbol, "col")))
     phases.append(b.phase("col"))
-    params = (_matrix("x", rows, cols, dtype), _matrix("r", rows, cols, dtype), Param("weight", dtype, (cols,), (1,)),
-              Param("bias", dtype, (cols,), (1,)), _matrix("s", rows, cols, dtype, "out"),
-              _matrix("y", rows, cols, dtype, "out"),
-              *((Param("sums", b.wide, (cols,), (1,), "scratch"),) if serial else ()))
-    return Kernel("add_layer_norm", params, (row, col), tuple(phases),
-                  ("add_layer_norm: s = x + r and y = layer_norm(s) * weight + bias",
-                   f"x, r, s, y: [{rows}, {cols}] {dtype}.  weight, bias: [{cols}] {dtype}."), family="row",
-                  reduction_order="lanes16x4" if serial else "tile")
+    params = (
+        _matrix("x", rows, cols, dtype),
+        _matrix("r", rows, cols, dtype),
+        Param("weight", dtype, (cols,), (1,)),
+        Param("bias", dtype, (cols,), (1,)),
+        _matrix("s", rows, cols, dtype, "out"),
+        _matrix("y", rows, cols, dtype, "out"),
+        *((Param("sums", b.wide, (cols,), (1,), "scratch"),) if serial else ()),
+    )
+    return Kernel(
+        "add_layer_norm",
+        params,
+        (row, col),
+        tuple(phases),
+        (
+            "add_layer_norm: s = x + r and y = layer_norm(s) * weight + bias",
+            f"x, r, s, y: [{rows}, {cols}] {dtype}.  weight, bias: [{cols}] {dtype}.",
+        ),
+        family="row",
+        reduction_order="lanes16x4" if serial else "tile",
+    )
 
 
 BUILDERS: dict[str, Callable[[int, int, DType, str], Kernel]] = {
-    f.__name__: f for f in (relu_half, bias_gelu_residual, softmax, add_layer_norm)}
+    f.__name__: f for f in (relu_half, bias_gelu_residual, softmax, add_layer_norm)
+}
 """Every sample kernel's builder by name."""
 
 Arrays = Sequence[np.ndarray]
@@ -200,7 +240,8 @@ def _add_layer_norm(x: np.ndarray, r: np.ndarray, weight: np.ndarray, bias: np.n
 REFERENCES: dict[str, Callable[..., tuple[np.ndarray, ...]]] = {
     "relu_half": lambda x: (np.maximum(x, 0) * 0.5,),
     "bias_gelu_residual": lambda x, bias, residual: (
-        (x + bias) * 0.5 * (1 + _erf((x + bias) * math.sqrt(0.5))) + residual,),
+        (x + bias) * 0.5 * (1 + _erf((x + bias) * math.sqrt(0.5))) + residual,
+    ),
     "softmax": lambda x: (_softmax(x),),
     "add_layer_norm": _add_layer_norm,
 }

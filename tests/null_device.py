@@ -3,6 +3,7 @@
 Every axis is one array dimension, so all programs and lanes run at once; scratch rows get the grid's dimensions too.
 Outputs start poisoned with NaN (or -77), so that an element that nobody writes shows.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,9 @@ _REDUCE = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min, "any": 
 
 def poisoned(size: int, dtype: np.dtype) -> np.ndarray:
     """A flat array of `size` elements that no kernel would write."""
-    return np.full(size, np.nan if dtype.kind == "f" or dtype.kind == "V" else -77 if dtype.kind == "i" else 1).astype(dtype)
+    return np.full(size, np.nan if dtype.kind == "f" or dtype.kind == "V" else -77 if dtype.kind == "i" else 1).astype(
+        dtype
+    )
 
 
 def run(kernel: Kernel, inputs: Sequence[np.ndarray], output_sizes: Sequence[int]) -> list[np.ndarray]:
@@ -50,16 +53,29 @@ def _index(e: Expr, grid: Mapping[str, np.ndarray]) -> np.ndarray:
     if e.op == "sym":
         return grid[e.name]
     parts = [_index(a, grid) for a in e.args]
-    f = {"add": np.add, "mul": np.multiply, "floordiv": np.floor_divide, "mod": np.mod, "min": np.minimum,
-         "max": np.maximum}[e.op]
+    f = {
+        "add": np.add,
+        "mul": np.multiply,
+        "floordiv": np.floor_divide,
+        "mod": np.mod,
+        "min": np.minimum,
+        "max": np.maximum,
+    }[e.op]
     out = parts[0]
     for p in parts[1:]:
         out = f(out, p)
     return out
 
 
-def _statements(body: tuple[Stmt, ...], kernel: Kernel, buffers: dict[str, np.ndarray], scratch: set[str],
-                grid: dict[str, np.ndarray], dims: tuple[int, ...], values: dict[str, np.ndarray]) -> None:
+def _statements(
+    body: tuple[Stmt, ...],
+    kernel: Kernel,
+    buffers: dict[str, np.ndarray],
+    scratch: set[str],
+    grid: dict[str, np.ndarray],
+    dims: tuple[int, ...],
+    values: dict[str, np.ndarray],
+) -> None:
     for s in body:
         if isinstance(s, Loop):
             _statements(s.body, kernel, buffers, scratch, grid, dims, values)
@@ -69,12 +85,23 @@ def _statements(body: tuple[Stmt, ...], kernel: Kernel, buffers: dict[str, np.nd
             if s.param in scratch:
                 buffers[s.param] = np.broadcast_to(values[s.arg.name], dims)
                 continue
-            at = np.broadcast_to(_index(s.index, grid), np.broadcast_shapes(_index(s.index, grid).shape, values[s.arg.name].shape))
-            buffers[s.param][at] = np.broadcast_to(values[s.arg.name], at.shape).astype(kernel.param(s.param).dtype.numpy)
+            at = np.broadcast_to(
+                _index(s.index, grid), np.broadcast_shapes(_index(s.index, grid).shape, values[s.arg.name].shape)
+            )
+            buffers[s.param][at] = np.broadcast_to(values[s.arg.name], at.shape).astype(
+                kernel.param(s.param).dtype.numpy
+            )
         elif isinstance(s, Reduce):
             k = [a.name for a in kernel.axes].index(s.axis)
-            wide = np.broadcast_to(values[s.arg.name], tuple(max(d if j == k else 1, n) for j, (d, n) in enumerate(
-                zip(dims, np.broadcast_shapes(values[s.arg.name].shape, (1,) * len(dims)), strict=True))))
+            wide = np.broadcast_to(
+                values[s.arg.name],
+                tuple(
+                    max(d if j == k else 1, n)
+                    for j, (d, n) in enumerate(
+                        zip(dims, np.broadcast_shapes(values[s.arg.name].shape, (1,) * len(dims)), strict=True)
+                    )
+                ),
+            )
             with np.errstate(all="ignore"):
                 values[s.out.name] = _REDUCE[s.op](wide, axis=k, keepdims=True).astype(s.out.dtype.numpy)
         else:

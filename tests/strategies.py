@@ -6,6 +6,7 @@ fit one kernel. Narrow floats are widened on reading and rounded after every ope
 value (comparisons, casts to bool) only see values that every implementation computes to the same bits, so that a
 rounding never turns one over.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -48,16 +49,26 @@ def _positive(x: Node) -> Node:
 
 
 FLOAT_UNARY = {
-    "neg": lambda x: b.apply("neg", x), "abs": lambda x: b.apply("abs", x), "tanh": lambda x: b.apply("tanh", x),
-    "sigmoid": lambda x: b.apply("sigmoid", x), "erf": lambda x: b.apply("erf", x),
-    "exp": lambda x: b.apply("exp", b.apply("tanh", x)), "sqrt": lambda x: b.apply("sqrt", _positive(x)),
-    "rsqrt": lambda x: b.apply("rsqrt", _positive(x)), "log": lambda x: b.apply("log", _positive(x)),
+    "neg": lambda x: b.apply("neg", x),
+    "abs": lambda x: b.apply("abs", x),
+    "tanh": lambda x: b.apply("tanh", x),
+    "sigmoid": lambda x: b.apply("sigmoid", x),
+    "erf": lambda x: b.apply("erf", x),
+    "exp": lambda x: b.apply("exp", b.apply("tanh", x)),
+    "sqrt": lambda x: b.apply("sqrt", _positive(x)),
+    "rsqrt": lambda x: b.apply("rsqrt", _positive(x)),
+    "log": lambda x: b.apply("log", _positive(x)),
     "half": lambda x: b.apply("mul", x, _const(0.5, x)),
-    "relu": lambda x: b.apply("maximum", x, _const(0.0, x))}
+    "relu": lambda x: b.apply("maximum", x, _const(0.0, x)),
+}
 FLOAT_BINARY = {
-    "add": lambda x, y: b.apply("add", x, y), "sub": lambda x, y: b.apply("sub", x, y),
-    "mul": lambda x, y: b.apply("mul", b.apply("tanh", x), y), "div": lambda x, y: b.apply("div", x, _positive(y)),
-    "maximum": lambda x, y: b.apply("maximum", x, y), "minimum": lambda x, y: b.apply("minimum", x, y)}
+    "add": lambda x, y: b.apply("add", x, y),
+    "sub": lambda x, y: b.apply("sub", x, y),
+    "mul": lambda x, y: b.apply("mul", b.apply("tanh", x), y),
+    "div": lambda x, y: b.apply("div", x, _positive(y)),
+    "maximum": lambda x, y: b.apply("maximum", x, y),
+    "minimum": lambda x, y: b.apply("minimum", x, y),
+}
 EXACT_FLOAT = frozenset(("neg", "abs", "half", "relu", "maximum", "minimum"))
 INT_BINARY, BOOL_BINARY = ("add", "sub", "mul", "maximum", "minimum", "and", "or", "xor"), ("and", "or", "xor")
 COMPARE = ("lt", "le", "gt", "ge", "eq", "ne")
@@ -87,8 +98,13 @@ class _Builder:
         dtype = self.draw(st.sampled_from(STORED))
         form = self.draw(st.sampled_from(("full", "full", "permuted", "row", "column", "number")))
         order = tuple(self.draw(st.permutations(range(len(self.shape))))) if form == "permuted" else ()
-        shape = {"full": self.shape, "permuted": tuple(self.shape[order.index(k)] for k in range(len(order))),
-                 "row": (self.extent,), "column": (*self.rows, 1), "number": ()}[form]
+        shape = {
+            "full": self.shape,
+            "permuted": tuple(self.shape[order.index(k)] for k in range(len(order))),
+            "row": (self.extent,),
+            "column": (*self.rows, 1),
+            "number": (),
+        }[form]
         x = b.placeholder(f"x{len(self.inputs)}", dtype, shape)
         self.inputs.append(x)
         wide = b.cast(x, F32) if dtype.is_narrow else x
@@ -188,12 +204,24 @@ def _worked_on(value: _Value) -> Node:
 
 
 STEPS = (
-    "unary", "unary", "binary", "binary", "integers", "booleans", "compare", "choose", "convert", "reduce", "reduce")
+    "unary",
+    "unary",
+    "binary",
+    "binary",
+    "integers",
+    "booleans",
+    "compare",
+    "choose",
+    "convert",
+    "reduce",
+    "reduce",
+)
 
 
 @st.composite
-def regions(draw: st.DrawFn, max_inputs: int = 4, max_steps: int = 8,
-            max_outputs: int = 3) -> tuple[list[Node], list[Node]]:
+def regions(
+    draw: st.DrawFn, max_inputs: int = 4, max_steps: int = 8, max_outputs: int = 3
+) -> tuple[list[Node], list[Node]]:
     """(inputs, outputs): a random fusable region, every input used, every output distinct and none an input."""
     builder = _Builder(draw)
     for _ in range(draw(st.integers(1, max_inputs))):

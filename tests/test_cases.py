@@ -1,6 +1,7 @@
 """The known traps through the front door. In: tests/cases.py. Out: each compiled function keeps the numerics
 contract.
 """
+
 from __future__ import annotations
 
 import pytest

@@ -1,4 +1,5 @@
 """The golden helper itself. In: kept, changed and missing texts. Out: it passes, or fails saying what to do."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,4 +1,5 @@
 """The judge itself. In: right and wrong results. Out: it passes the right ones, and fails each sort of wrong one."""
+
 from __future__ import annotations
 
 import math
@@ -56,6 +57,7 @@ def test_an_error_in_one_block_is_found():
         out = x * 2
         out.view(-1)[5000] += 1e-3
         return out
+
     _rejects(lambda x: x * 2, (_data(3, 4096),), broken, "tensor 0: the error is")
 
 

@@ -1,4 +1,5 @@
 """The random regions themselves. In: regions(). Out: they are right graphs, of every sort that was promised."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -51,10 +52,31 @@ def test_every_promised_sort_occurs():
     collect()
     types = ("f32", "f16", "bf16", "i64", "i32", "bool")
     assert seen >= {
-        "outputs of two shapes", "1 dimensions", "2 dimensions", "3 dimensions", "permute", "expand", "reshape",
-        *(f"{t} input" for t in types), *(f"{t} output" for t in types),
-        "sum", "max", "min", "mean", "variance", "any", "all", "where", "round", "cast", "exp", "rsqrt", "div", "lt",
-        "not"}
+        "outputs of two shapes",
+        "1 dimensions",
+        "2 dimensions",
+        "3 dimensions",
+        "permute",
+        "expand",
+        "reshape",
+        *(f"{t} input" for t in types),
+        *(f"{t} output" for t in types),
+        "sum",
+        "max",
+        "min",
+        "mean",
+        "variance",
+        "any",
+        "all",
+        "where",
+        "round",
+        "cast",
+        "exp",
+        "rsqrt",
+        "div",
+        "lt",
+        "not",
+    }
 
 
 @pytest.mark.parametrize("kind", KINDS)

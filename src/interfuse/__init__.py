@@ -3,6 +3,7 @@
 `compile(model)` gives a model that behaves as the original; `explain(model, inputs)` runs both and says what each fused
 region saved, measured, with the reason for every decision.
 """
+
 from __future__ import annotations
 
 import importlib
@@ -19,7 +20,9 @@ _HOMES = {"compile": "interfuse.driver.api", "explain": "interfuse.driver.api", 
 
 
 def __getattr__(name: str) -> Any:
-    """The public names, imported when first asked for: compile workers import this package and must stay free of torch."""
+    """The public names, imported when first asked for: compile workers import this package and must stay free of
+    torch.
+    """
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'interfuse' has no attribute {name!r}")

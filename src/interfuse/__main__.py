@@ -1,4 +1,5 @@
 """`python -m interfuse`. In: the command line's arguments. Out: what the subcommand prints."""
+
 from __future__ import annotations
 
 from interfuse.cli.main import app

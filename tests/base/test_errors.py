@@ -1,4 +1,5 @@
 """The catalogue of errors. In: its classes. Out: one root, and a docstring each."""
+
 from __future__ import annotations
 
 import inspect

@@ -1,4 +1,5 @@
 """Content keys. In: parts. Out: stable digests that tell different parts apart."""
+
 from __future__ import annotations
 
 from hypothesis import given

@@ -1,6 +1,7 @@
 """Knobs. In: environments and overrides. Out: typed settings, or OptionError with a sentence that says what is
 allowed.
 """
+
 from __future__ import annotations
 
 import dataclasses
@@ -32,16 +33,33 @@ def test_no_two_knobs_share_a_variable():
     assert len({f.metadata["env"] for f in FIELDS}) == len(FIELDS)
 
 
-@pytest.mark.parametrize(("text", "value"), [
-    ("1", True), ("TRUE", True), (" yes ", True), ("on", True), ("0", False), ("no", False), ("off", False),
-    ("False", False), ("", False)])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1", True),
+        ("TRUE", True),
+        (" yes ", True),
+        ("on", True),
+        ("0", False),
+        ("no", False),
+        ("off", False),
+        ("False", False),
+        ("", False),
+    ],
+)
 def test_truth_is_spelled_in_the_usual_ways(text, value):
     assert knobs.from_environment({"INTERFUSE_DISABLE": text}).disable is value
 
 
-@pytest.mark.parametrize(("name", "text", "kind"), [
-    ("INTERFUSE_FUSE", "maybe", "bool"), ("INTERFUSE_DEBUG", "loud", "int"), ("INTERFUSE_WORKERS", "1.5", "int"),
-    ("INTERFUSE_RACE_SECONDS", "soon", "float")])
+@pytest.mark.parametrize(
+    ("name", "text", "kind"),
+    [
+        ("INTERFUSE_FUSE", "maybe", "bool"),
+        ("INTERFUSE_DEBUG", "loud", "int"),
+        ("INTERFUSE_WORKERS", "1.5", "int"),
+        ("INTERFUSE_RACE_SECONDS", "soon", "float"),
+    ],
+)
 def test_a_bad_value_is_named(name, text, kind):
     with pytest.raises(OptionError, match=rf"^{name}='{text}' is not a {kind}; unset it or give a {kind}\.$"):
         knobs.from_environment({name: text})
@@ -96,6 +114,7 @@ def test_the_cache_folder_follows_the_desktop_standard(monkeypatch, tmp_path):
 def test_a_user_without_a_home_gets_a_temporary_folder(monkeypatch):
     def homeless():
         raise RuntimeError("no home")
+
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", homeless)
     assert knobs.Knobs().cache_dir.name.startswith("interfuse-")

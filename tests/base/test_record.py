@@ -1,4 +1,5 @@
 """The record. In: facts. Out: the same facts in order, through JSON and back."""
+
 from __future__ import annotations
 
 import json
@@ -11,7 +12,9 @@ from interfuse.base.record import Event, Record
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3), max_leaves=6)
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
 NAMES = st.text("abcdef", min_size=1, max_size=5)
 
 

@@ -1,4 +1,5 @@
 """The results store. In: good, damaged, foreign and forbidden files. Out: values, or a warning and a working store."""
+
 from __future__ import annotations
 
 import multiprocessing
@@ -40,8 +41,9 @@ def test_only_the_owner_can_read_it(tmp_path: Path) -> None:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file.name
 
 
-@pytest.mark.parametrize("junk", [b"this is no database, but long enough to look at" * 40,
-                                  b"SQLite format 3\0" + b"\xff" * 5000])
+@pytest.mark.parametrize(
+    "junk", [b"this is no database, but long enough to look at" * 40, b"SQLite format 3\0" + b"\xff" * 5000]
+)
 def test_a_damaged_file_is_set_aside(tmp_path: Path, junk: bytes) -> None:
     path, record = tmp_path / "results.sqlite", Record()
     path.write_bytes(junk)
@@ -122,7 +124,8 @@ def test_processes_and_threads_write_at_once(tmp_path: Path) -> None:
     path = tmp_path / "results.sqlite"
     spawn = multiprocessing.get_context("spawn")
     workers: list[threading.Thread | multiprocessing.process.BaseProcess] = [
-        spawn.Process(target=_write, args=(path, f"p{k}")) for k in range(2)]
+        spawn.Process(target=_write, args=(path, f"p{k}")) for k in range(2)
+    ]
     workers += [threading.Thread(target=_write, args=(path, f"t{k}")) for k in range(3)]
     for w in workers:
         w.start()

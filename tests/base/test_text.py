@@ -1,4 +1,5 @@
 """The writer. In: lines and blocks. Out: indented text."""
+
 from __future__ import annotations
 
 from interfuse.base.text import Writer

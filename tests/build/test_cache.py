@@ -1,4 +1,5 @@
 """The on-disk cache. In: entries, several processes, damage, foreign folders. Out: entries or refusals."""
+
 from __future__ import annotations
 
 import os
@@ -111,7 +112,8 @@ def test_an_unusable_folder_gives_a_temporary_cache_with_a_warning(tmp_path: Pat
 
 
 def test_a_folder_without_write_permission_gives_a_temporary_cache(
-        cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     assert "no permission to write" in open_cache(Knobs(cache_dir=cache.root)).warning
 

@@ -1,4 +1,5 @@
 """Building C++ kernels. In: sources good and bad, compilers present and absent. Out: artifacts, clear errors."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -50,16 +51,16 @@ def test_equal_sources_are_compiled_once(knobs: Knobs, cache: Cache) -> None:
 
 
 def test_a_damaged_library_is_built_again(knobs: Knobs, cache: Cache) -> None:
-    artifact, = build([source("kernel")], knobs, cache)
+    (artifact,) = build([source("kernel")], knobs, cache)
     artifact.path.write_bytes(b"not a library")
-    again, = build([source("kernel")], knobs, cache)
+    (again,) = build([source("kernel")], knobs, cache)
     assert not again.cached and again.path.read_bytes().startswith(b"\x7fELF")
 
 
 def test_vector_level_and_name_are_part_of_the_key(knobs: Knobs, cache: Cache) -> None:
-    native, = build([source("kernel")], knobs, cache)
-    portable, = build([source("kernel")], dataclasses.replace(knobs, vector="portable"), cache)
-    renamed, = build([("other", GOOD.format(name="kernel"))], knobs, cache)
+    (native,) = build([source("kernel")], knobs, cache)
+    (portable,) = build([source("kernel")], dataclasses.replace(knobs, vector="portable"), cache)
+    (renamed,) = build([("other", GOOD.format(name="kernel"))], knobs, cache)
     assert len({native.key, portable.key, renamed.key}) == 3
 
 

@@ -95,14 +95,20 @@ def test_sizes_as_arguments_and_wide_indices(cache: Path) -> None:
     x = Value("x", F32, ("row", "col"))
     y = Value("y", F32, ("row", "col"))
     at = row.symbol * col.extent + col.symbol
-    kernel = Kernel("double", (Param("x", F32, (1,), (1,)), Param("y", F32, (1,), (1,), "out")), (row, col),
-                    (Load(x, "x", at), Let(y, "add", (x, x)), Store("y", at, y)), symbols=("m", "n"))
+    kernel = Kernel(
+        "double",
+        (Param("x", F32, (1,), (1,)), Param("y", F32, (1,), (1,), "out")),
+        (row, col),
+        (Load(x, "x", at), Let(y, "add", (x, x)), Store("y", at, y)),
+        symbols=("m", "n"),
+    )
     source = emit(kernel)
     assert ".to(tl.int64)" in source.text and dict(source.arguments)["n"] == "i32"
     compiled([source], find("H100"), cache)
 
 
 # --- bad kernels
+
 
 def huge_tile() -> TritonSource:
     """A row of 2^15 columns in two warps: 512 values a thread."""
@@ -145,9 +151,11 @@ def test_without_triton_the_message_says_what_to_install(monkeypatch: pytest.Mon
 def test_the_worker_is_a_module_too_and_free_of_torch(cache: Path) -> None:
     source = emit(BUILDERS["relu_half"](4, 64, F32, "tile"))
     job = build._job(source, "cuda:90", True)
-    code = ("import sys, runpy\nsys.argv[1:] = [sys.argv[1]]\n"
-            "try: runpy.run_module('interfuse.build.triton_worker', run_name='__main__')\n"
-            "finally: assert 'torch' not in sys.modules")
+    code = (
+        "import sys, runpy\nsys.argv[1:] = [sys.argv[1]]\n"
+        "try: runpy.run_module('interfuse.build.triton_worker', run_name='__main__')\n"
+        "finally: assert 'torch' not in sys.modules"
+    )
     path = os.pathsep.join(p for p in (str(Path(build.__file__).parents[2]), os.environ.get("PYTHONPATH", "")) if p)
     done = subprocess.run(
         [sys.executable, "-c", code, str(cache)],
@@ -180,6 +188,7 @@ def test_products_and_sums_are_not_contracted(cache: Path) -> None:
 
 
 # --- limits
+
 
 @pytest.mark.parametrize(
     ("figures", "reason"),

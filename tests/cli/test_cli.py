@@ -1,4 +1,5 @@
 """The command line. In: arguments. Out: the right text, exit status, and one sentence where something is wrong."""
+
 from __future__ import annotations
 
 import json
@@ -38,10 +39,8 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A module in the working directory with functions that return models, well and badly."""
     (tmp_path / "sample_models.py").write_text(
-        "def good(): return abs, (1,)\n"
-        "def bare(): return abs, 1, {'a': 2}\n"
-        "def bad(): return 5\n"
-        "value = 3\n")
+        "def good(): return abs, (1,)\ndef bare(): return abs, 1, {'a': 2}\ndef bad(): return 5\nvalue = 3\n"
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "sample_models", raising=False)
@@ -84,10 +83,17 @@ def test_explain_shows_one_region(models: str, told: list[dict[str, Any]]) -> No
     assert "matmul[b]" not in result.stdout
 
 
-@pytest.mark.parametrize(("target", "says"), [
-    ("nothing", "is not MODULE:FUNCTION"), (":f", "is not MODULE:FUNCTION"), ("no_such_module:f", "cannot be imported"),
-    ("sample_models:absent", "has no function absent"), ("sample_models:value", "has no function value"),
-    ("sample_models:bad", "must return \\(model, inputs\\)")])
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("nothing", "is not MODULE:FUNCTION"),
+        (":f", "is not MODULE:FUNCTION"),
+        ("no_such_module:f", "cannot be imported"),
+        ("sample_models:absent", "has no function absent"),
+        ("sample_models:value", "has no function value"),
+        ("sample_models:bad", "must return \\(model, inputs\\)"),
+    ],
+)
 def test_bad_targets_get_one_sentence_and_status_2(models: str, target: str, says: str) -> None:
     result = run("explain", target)
     assert result.exit_code == 2
@@ -95,7 +101,8 @@ def test_bad_targets_get_one_sentence_and_status_2(models: str, target: str, say
 
 
 def test_a_failure_gets_one_sentence_and_status_1(
-        models: str, told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    models: str, told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "no region 'x'" in sentence(result := run("explain", f"{models}:good", "--region", "x"))
     assert result.exit_code == 1
     assert "cannot be written" in sentence(result := run("explain", f"{models}:good", "--json", "absent/out.json"))
@@ -127,7 +134,8 @@ def test_doctor_says_what_to_do(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("state", "status"), [("ok", 0), ("note", 0), ("missing", 1)])
 def test_doctors_status_says_whether_something_needed_is_missing(
-        monkeypatch: pytest.MonkeyPatch, state: str, status: int) -> None:
+    monkeypatch: pytest.MonkeyPatch, state: str, status: int
+) -> None:
     monkeypatch.setattr(doctor_module, "examine", lambda knobs: [Finding("thing", state, "seen", "do this")])
     result = run("doctor")
     assert result.exit_code == status

@@ -1,4 +1,5 @@
 """The demo, with a sample ledger in place of a compile. In: sentences. Out: similarities, difference, ledger, JSON."""
+
 from __future__ import annotations
 
 import json
@@ -11,8 +12,8 @@ import typer
 from typer.testing import CliRunner
 
 import interfuse
-from interfuse.report.ledger import ledger
 from demo.model import embedder, tokenized
+from interfuse.report.ledger import ledger
 from tests.report.sample import compiled, measured
 
 DEMO = Path(__file__).resolve().parents[2] / "demo" / "embed.py"
@@ -31,8 +32,9 @@ def test_the_demo_embeds_and_prints(demo: dict[str, Any], monkeypatch: pytest.Mo
     monkeypatch.setitem(vars(interfuse), "explain", lambda *_, **k: told.update(k) or ledger([compiled(), measured()]))
     app = typer.Typer()
     app.command()(demo["main"])
-    result = CliRunner().invoke(app, ["--device", "cpu", "--peer", "inductor", "--rounds", "3", "--json",
-                                      str(tmp_path / "out.json")])
+    result = CliRunner().invoke(
+        app, ["--device", "cpu", "--peer", "inductor", "--rounds", "3", "--json", str(tmp_path / "out.json")]
+    )
     assert result.exit_code == 0, result.output
     assert "largest difference between the two tables: 0.0e+00" in result.stdout
     assert "not fused: 3 views" in result.stdout

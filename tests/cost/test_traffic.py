@@ -1,4 +1,5 @@
 """Counted traffic. In: hand-made calls and kernels. Out: the worked examples add up, and each counting rule holds."""
+
 from __future__ import annotations
 
 from interfuse.cost.traffic import call_bytes, kernel_bytes, moved_bytes
@@ -30,12 +31,32 @@ def residual_layer_norm(rows: int, cols: int) -> Kernel:
     value = {n: Value(n, F32, both) for n in ("x", "r", "s", "centred", "y")}
     mean = Value("mean", F32, ("row",))
     weights = [Value(n, F32, ("col",)) for n in ("weight", "bias")]
-    return Kernel("add_layer_norm", (*big[:2], *small, big[2]), (row, col), (
-        Loop("col", (Load(value["x"], "x", at), Load(value["r"], "r", at),
-                     Let(value["s"], "add", (value["x"], value["r"])),
-                     Reduce(mean, "sum", value["s"], "col", Scope.LANE))),
-        Loop("col", (Let(value["centred"], "sub", (value["s"], mean)), Load(weights[0], "weight", col.symbol),
-                     Load(weights[1], "bias", col.symbol), Store("y", at, value["centred"])))), family="row")
+    return Kernel(
+        "add_layer_norm",
+        (*big[:2], *small, big[2]),
+        (row, col),
+        (
+            Loop(
+                "col",
+                (
+                    Load(value["x"], "x", at),
+                    Load(value["r"], "r", at),
+                    Let(value["s"], "add", (value["x"], value["r"])),
+                    Reduce(mean, "sum", value["s"], "col", Scope.LANE),
+                ),
+            ),
+            Loop(
+                "col",
+                (
+                    Let(value["centred"], "sub", (value["s"], mean)),
+                    Load(weights[0], "weight", col.symbol),
+                    Load(weights[1], "bias", col.symbol),
+                    Store("y", at, value["centred"]),
+                ),
+            ),
+        ),
+        family="row",
+    )
 
 
 def test_residual_and_layer_norm_of_16_mib_goes_from_80_to_48_mib_and_parameters() -> None:
@@ -54,15 +75,22 @@ def test_bias_gelu_residual_on_8_mb_tensors_goes_from_56_to_24_mb_and_the_bias()
     rows, cols = 2000, 2000
     x, h, g, r, y = (result(n, F16, (rows, cols)) for n in "xhgry")
     bias = result("bias", F16, (cols,))
-    calls = (call("aten.add.Tensor", (x, bias), h), call("aten.gelu.default", (h,), g),
-             call("aten.add.Tensor", (g, r), y))
+    calls = (
+        call("aten.add.Tensor", (x, bias), h),
+        call("aten.gelu.default", (h,), g),
+        call("aten.add.Tensor", (g, r), y),
+    )
     assert sum(map(call_bytes, calls)) == 56 * MB + 2 * cols
     row, col = Axis("row", rows, Role.GRID), Axis("col", cols, Role.GRID, 1024)
     at = row.symbol * cols + col.symbol
     v = {n: Value(n, F32, ("row", "col")) for n in ("x", "bias", "r", "y")}
     big = [Param(n, F16, (rows, cols), (cols, 1), mode) for n, mode in (("x", "in"), ("r", "in"), ("y", "out"))]
-    kernel = Kernel("bias_gelu_residual", (big[0], Param("bias", F16, (cols,), (1,)), *big[1:]), (row, col), (
-        Load(v["x"], "x", at), Load(v["bias"], "bias", col.symbol), Load(v["r"], "r", at), Store("y", at, v["y"])))
+    kernel = Kernel(
+        "bias_gelu_residual",
+        (big[0], Param("bias", F16, (cols,), (1,)), *big[1:]),
+        (row, col),
+        (Load(v["x"], "x", at), Load(v["bias"], "bias", col.symbol), Load(v["r"], "r", at), Store("y", at, v["y"])),
+    )
     assert kernel_bytes(kernel) == 24 * MB + 2 * cols
 
 
@@ -103,9 +131,20 @@ def test_sizes_of_dynamic_shapes_come_from_the_caller() -> None:
 
 def test_a_kernel_counts_what_it_reaches_and_no_scratch() -> None:
     i = Axis("i", 10, Role.GRID)
-    params = (Param("x", F32, (100,), (1,)), Param("seed", I64, (1,), (1,)), Param("keep", F32, (50,), (1,), "scratch"),
-              Param("y", F32, (10,), (1,), "out"))
+    params = (
+        Param("x", F32, (100,), (1,)),
+        Param("seed", I64, (1,), (1,)),
+        Param("keep", F32, (50,), (1,), "scratch"),
+        Param("y", F32, (10,), (1,), "out"),
+    )
     v = Value("v", F32, ("i",))
-    body = (Load(v, "x", i.symbol), Load(v, "x", i.symbol + 40), Load(v, "x", i.symbol), Load(v, "seed", const(0)),
-            Store("keep", i.symbol, v), Load(v, "keep", i.symbol), Store("y", i.symbol, v))
+    body = (
+        Load(v, "x", i.symbol),
+        Load(v, "x", i.symbol + 40),
+        Load(v, "x", i.symbol),
+        Load(v, "seed", const(0)),
+        Store("keep", i.symbol, v),
+        Load(v, "keep", i.symbol),
+        Store("y", i.symbol, v),
+    )
     assert kernel_bytes(Kernel("k", params, (i,), body)) == 4 * 20 + 8 + 4 * 10

@@ -1,4 +1,5 @@
 """Device profiles. In: the table, and made-up /proc and /sys files. Out: sound figures, names found, fallbacks."""
+
 from __future__ import annotations
 
 import dataclasses

@@ -1,4 +1,5 @@
-"""The front doors against eager: any model runs, values stay inside the contract, and what is not fused has a reason."""
+"""The front doors against eager: any model runs, values stay inside the contract, what is not fused has a reason."""
+
 from __future__ import annotations
 
 import copy
@@ -54,7 +55,12 @@ class Block(nn.Module):
         super().__init__()
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.up, self.down, self.drop, self.heads = nn.Linear(width, 4 * width), nn.Linear(4 * width, width), nn.Dropout(0.1), heads
+        self.up, self.down, self.drop, self.heads = (
+            nn.Linear(width, 4 * width),
+            nn.Linear(4 * width, width),
+            nn.Dropout(0.1),
+            heads,
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         b, s, w = x.shape
@@ -116,6 +122,7 @@ def test_an_unsupported_operator_has_a_reason_and_the_rest_is_fused() -> None:
     def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         values, places = torch.topk(torch.tanh(x) * 2 + 1, 3)
         return torch.softmax(values * 0.5, -1), places
+
     x = torch.randn(5, 33)
     fast, backend = compiled(f)
     torch.testing.assert_close(fast(x)[0], f(x)[0])
@@ -130,6 +137,7 @@ def test_a_graph_break_keeps_the_values() -> None:
         y = torch.relu(x) + 1
         torch._dynamo.graph_break()
         return torch.softmax(y * 2, -1)
+
     x = torch.randn(4, 20)
     fast, backend = compiled(f)
     torch.testing.assert_close(fast(x), f(x))
@@ -161,6 +169,7 @@ def test_in_place_updates_of_inputs_and_buffers() -> None:
 def test_dropout_draws_a_new_mask_each_time() -> None:
     def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return F.dropout(x, 0.5), F.dropout(x, 0.5)
+
     x = torch.ones(10_000)
     fast, backend = compiled(f)
     a, b = fast(x)
@@ -171,24 +180,28 @@ def test_dropout_draws_a_new_mask_each_time() -> None:
     no_fallback(backend)
 
 
-@pytest.mark.parametrize("make", [
-    lambda x: x.t().contiguous() + x.t(),
-    lambda x: torch.as_strided(x, (2, 3), (4, 1)) * 2,
-    lambda x: x[:, ::2] - x[:, 1::2],
-    lambda x: (x > 0).sum(-1),
-    lambda x: x.argmax(-1),
-    lambda x: x.sum(0) + x.mean(),
-    lambda x: torch.cat([x, x * 2]).cumsum(0),
-    lambda x: torch.sort(x.abs()).values,
-    lambda x: torch.view_as_complex(x.reshape(-1, 2).contiguous()).abs(),
-    lambda x: x.to(torch.float16).softmax(-1),
-    lambda x: x.to(torch.int32) // 3,
-    lambda x: (x, x.clone(), x + 0, x + 0),
-    lambda x: x[:0] * 2,
-    lambda x: x.sum() * 2,
-    lambda x: x.view(-1)[3].exp(),
-    lambda x: [x.unsqueeze(0).expand(3, -1, -1) + 1, None, 5],
-], ids=range(16))
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: x.t().contiguous() + x.t(),
+        lambda x: torch.as_strided(x, (2, 3), (4, 1)) * 2,
+        lambda x: x[:, ::2] - x[:, 1::2],
+        lambda x: (x > 0).sum(-1),
+        lambda x: x.argmax(-1),
+        lambda x: x.sum(0) + x.mean(),
+        lambda x: torch.cat([x, x * 2]).cumsum(0),
+        lambda x: torch.sort(x.abs()).values,
+        lambda x: torch.view_as_complex(x.reshape(-1, 2).contiguous()).abs(),
+        lambda x: x.to(torch.float16).softmax(-1),
+        lambda x: x.to(torch.int32) // 3,
+        lambda x: (x, x.clone(), x + 0, x + 0),
+        lambda x: x[:0] * 2,
+        lambda x: x.sum() * 2,
+        lambda x: x.view(-1)[3].exp(),
+        lambda x: [x.unsqueeze(0).expand(3, -1, -1) + 1, None, 5],
+    ],
+    ids=range(16),
+)
 def test_any_function_runs(make: Callable[[torch.Tensor], Any]) -> None:
     x = torch.randn(4, 8)
     fast, backend = compiled(make)
@@ -207,6 +220,7 @@ def test_equal_outputs_are_different_tensors() -> None:
 def test_a_growing_batch() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return torch.softmax(x * 2, -1) + x.sum(-1, keepdim=True)
+
     fast, backend = compiled(f)
     for batch in (2, 3, 5, 8):
         x = torch.randn(batch, 16)
@@ -219,6 +233,7 @@ def test_a_growing_batch() -> None:
 def test_a_size_that_depends_on_data() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return x[x > 0] * 2
+
     x = torch.randn(50)
     fast, _ = compiled(f)
     torch.testing.assert_close(fast(x), f(x))
@@ -281,9 +296,14 @@ def test_racing_keeps_values_and_says_what_it_measured() -> None:
     no_fallback(backend)
 
 
-@pytest.mark.parametrize(("options", "words"), [
-    ({"fusion": True}, "there is no option 'fusion'"), ({"fuse": "yes"}, "must be bool"),
-    ({"race_seconds": "long"}, "must be int or float")])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"fusion": True}, "there is no option 'fusion'"),
+        ({"fuse": "yes"}, "must be bool"),
+        ({"race_seconds": "long"}, "must be int or float"),
+    ],
+)
 def test_bad_options_are_named(options: dict[str, Any], words: str) -> None:
     with pytest.raises(OptionError, match=words):
         interfuse.compile(nn.Identity(), **options)

@@ -2,6 +2,7 @@
 
 Not collected by itself: tests/emit/test_triton_interpreted.py runs it in a process that has TRITON_INTERPRET set.
 """
+
 from __future__ import annotations
 
 import ml_dtypes
@@ -19,6 +20,7 @@ from tests.kernels import BUILDERS, reference
 
 # The interpreter computes masked lanes with NumPy, which warns where a GPU is silent.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
 
 def _data(kind: str, shape: tuple[int, ...], dtype: DType, seed: int) -> np.ndarray:
     return strategies._floats(kind, dtype, shape, np.random.default_rng(seed)).astype(dtype.numpy)

@@ -1,4 +1,5 @@
 """The C++ emitter. In: sample kernels, awkward shapes, corner cases. Out: values, guards, bits and texts."""
+
 from __future__ import annotations
 
 import subprocess
@@ -24,8 +25,15 @@ from interfuse.run.cpu import load
 from tests import golden
 from tests.kernels import BUILDERS, reference
 
-TORCH = {F64: torch.float64, F32: torch.float32, F16: torch.float16, BF16: torch.bfloat16, I64: torch.int64,
-         I32: torch.int32, BOOL: torch.bool}
+TORCH = {
+    F64: torch.float64,
+    F32: torch.float32,
+    F16: torch.float16,
+    BF16: torch.bfloat16,
+    I64: torch.int64,
+    I32: torch.int32,
+    BOOL: torch.bool,
+}
 LEVELS = [level for level in ("avx512", "avx2", "portable") if compilers.supports(level)]
 GUARD = 64
 KINDS = ("random", "large", "tiny", "constant", "special")
@@ -36,11 +44,16 @@ def _cache() -> Cache:
     return open_cache(current())
 
 
-def launch(kernel: Kernel, inputs: list[torch.Tensor], level: str = LEVELS[0], sizes: tuple[int, ...] = (),
-           streaming: frozenset[str] = frozenset()) -> list[torch.Tensor]:
+def launch(
+    kernel: Kernel,
+    inputs: list[torch.Tensor],
+    level: str = LEVELS[0],
+    sizes: tuple[int, ...] = (),
+    streaming: frozenset[str] = frozenset(),
+) -> list[torch.Tensor]:
     """The kernel's outputs, flat. They start poisoned, and the elements around them must stay so."""
     with override(vector=level) as knobs:
-        artifact, = build([(kernel.name, emit(kernel, level, streaming))], knobs, _cache())
+        (artifact,) = build([(kernel.name, emit(kernel, level, streaming))], knobs, _cache())
     values = dict(zip(kernel.symbols, sizes, strict=True))
     outs, room = [], []
     for p in kernel.params:
@@ -49,7 +62,7 @@ def launch(kernel: Kernel, inputs: list[torch.Tensor], level: str = LEVELS[0], s
             count = int(np.prod(shape))
             whole = torch.full((count + 2 * GUARD,), 77, dtype=TORCH[p.dtype])
             room.append(whole)
-            outs.append(whole[GUARD:GUARD + count])
+            outs.append(whole[GUARD : GUARD + count])
     load(artifact, kernel)([*inputs, *outs], sizes)
     for whole in room:
         poison = torch.full((), 77, dtype=whole.dtype)
@@ -94,8 +107,13 @@ def compare(kernel: Kernel, kind: str, level: str) -> None:
             assert np.abs(got64[usable] - nearest[usable]).max() <= limit * scale
 
 
-@pytest.mark.parametrize(("level", "cols"), [*((LEVELS[0], n) for n in (1, 15, 16, 17, 100, 1030, 4095)),
-                                             *((level, n) for level in LEVELS[1:] for n in (3, 75))])
+@pytest.mark.parametrize(
+    ("level", "cols"),
+    [
+        *((LEVELS[0], n) for n in (1, 15, 16, 17, 100, 1030, 4095)),
+        *((level, n) for level in LEVELS[1:] for n in (3, 75)),
+    ],
+)
 @pytest.mark.parametrize("name", sorted(BUILDERS))
 def test_samples_at_odd_widths(name: str, cols: int, level: str) -> None:
     compare(BUILDERS[name](3, cols, F32, "serial"), "random", level)
@@ -117,7 +135,7 @@ def test_rows_of_minus_infinity_give_nan_as_eager_does() -> None:
     x = torch.randn(4, 40)
     x[1] = -torch.inf
     x[2, 3] = -torch.inf
-    got, = launch(BUILDERS["softmax"](4, 40, F32, "serial"), [x])
+    (got,) = launch(BUILDERS["softmax"](4, 40, F32, "serial"), [x])
     expected = torch.softmax(x, 1)
     assert got.view(4, 40)[1].isnan().all()
     assert torch.equal(got.view(4, 40).isnan(), expected.isnan())
@@ -130,10 +148,16 @@ def test_constant_rows_sum_without_drift() -> None:
     row, col = Axis("row", 2, Role.GRID), Axis("col", cols, Role.SERIAL, 16)
     x = Value("x", F32, ("row", "col"))
     params = Param("x", F32, (2, cols), (cols, 1)), Param("y", F32, (2,), (1,), "out")
-    kernel = Kernel("row_sum", params, (row, col), (
-        Loop("col", (Load(x, "x", row.symbol * cols + col.symbol), Reduce(total, "sum", x, "col", Scope.CARRY))),
-        Store("y", row.symbol, total)))
-    got, = launch(kernel, [torch.full((2, cols), 0.1)])
+    kernel = Kernel(
+        "row_sum",
+        params,
+        (row, col),
+        (
+            Loop("col", (Load(x, "x", row.symbol * cols + col.symbol), Reduce(total, "sum", x, "col", Scope.CARRY))),
+            Store("y", row.symbol, total),
+        ),
+    )
+    (got,) = launch(kernel, [torch.full((2, cols), 0.1)])
     assert abs(got[0].double().item() / (float(np.float32(0.1)) * cols) - 1) < 3e-7
 
 
@@ -155,8 +179,8 @@ def test_bits_do_not_depend_on_the_number_of_threads() -> None:
 def test_streamed_outputs_are_the_same(dtype: DType) -> None:
     kernel = BUILDERS["bias_gelu_residual"](300, 130, dtype, "serial")
     inputs = example(kernel, "random")
-    plain, = launch(kernel, inputs)
-    streamed, = launch(kernel, inputs, streaming=frozenset(("y",)))
+    (plain,) = launch(kernel, inputs)
+    (streamed,) = launch(kernel, inputs, streaming=frozenset(("y",)))
     assert torch.equal(plain, streamed)
     assert "finish_streams();" in emit(kernel, LEVELS[0], frozenset(("y",)))
 
@@ -167,11 +191,16 @@ def test_symbolic_sizes_come_as_arguments() -> None:
     at = row.symbol * cols + col.symbol
     x, y = Value("x", F32, ("row", "col")), Value("y", F32, ("row", "col"))
     params = Param("x", F32, (rows, cols), (cols, 1)), Param("y", F32, (rows, cols), (cols, 1), "out")
-    kernel = Kernel("negate", params, (row, col), (Load(x, "x", at), Let(y, "neg", (x,)), Store("y", at, y)),
-                    symbols=("rows", "cols"))
+    kernel = Kernel(
+        "negate",
+        params,
+        (row, col),
+        (Load(x, "x", at), Let(y, "neg", (x,)), Store("y", at, y)),
+        symbols=("rows", "cols"),
+    )
     for shape in ((1, 1), (3, 37), (200, 700)):
         data = torch.randn(shape)
-        got, = launch(kernel, [data], sizes=shape)
+        (got,) = launch(kernel, [data], sizes=shape)
         assert torch.equal(got.view(shape), -data)
 
 
@@ -179,18 +208,30 @@ def _column_kernel(op: str, rows: int, cols: int, dtype: DType, out: DType) -> K
     """y[col] = op of x[row, col] over rows: vectors along columns, carried through a loop over rows."""
     col, row = Axis("col", cols, Role.GRID, 16), Axis("row", rows, Role.SERIAL, 1)
     x, y = Value("x", dtype, ("col", "row")), Value("y", out, ("col",))
-    return Kernel(f"column_{op}", (Param("x", dtype, (rows, cols), (cols, 1)), Param("y", out, (cols,), (1,), "out")),
-                  (col, row), (Loop("row", (Load(x, "x", row.symbol * cols + col.symbol),
-                                            Reduce(y, op, x, "row", Scope.CARRY))), Store("y", col.symbol, y)))
+    return Kernel(
+        f"column_{op}",
+        (Param("x", dtype, (rows, cols), (cols, 1)), Param("y", out, (cols,), (1,), "out")),
+        (col, row),
+        (
+            Loop("row", (Load(x, "x", row.symbol * cols + col.symbol), Reduce(y, op, x, "row", Scope.CARRY))),
+            Store("y", col.symbol, y),
+        ),
+    )
 
 
 def _row_kernel(op: str, rows: int, cols: int, dtype: DType, out: DType) -> Kernel:
     """y[row] = op of x[row, col] over columns."""
     row, col = Axis("row", rows, Role.GRID), Axis("col", cols, Role.SERIAL, 16)
     x, y = Value("x", dtype, ("row", "col")), Value("y", out, ("row",))
-    return Kernel(f"row_{op}", (Param("x", dtype, (rows, cols), (cols, 1)), Param("y", out, (rows,), (1,), "out")),
-                  (row, col), (Loop("col", (Load(x, "x", row.symbol * cols + col.symbol),
-                                            Reduce(y, op, x, "col", Scope.CARRY))), Store("y", row.symbol, y)))
+    return Kernel(
+        f"row_{op}",
+        (Param("x", dtype, (rows, cols), (cols, 1)), Param("y", out, (rows,), (1,), "out")),
+        (row, col),
+        (
+            Loop("col", (Load(x, "x", row.symbol * cols + col.symbol), Reduce(y, op, x, "col", Scope.CARRY))),
+            Store("y", row.symbol, y),
+        ),
+    )
 
 
 @pytest.mark.parametrize("op", ["sum", "prod", "max", "min", "any", "all"])
@@ -201,7 +242,7 @@ def test_reductions_of_every_kind(op: str, dtype: DType) -> None:
     x = torch.randn(70, 83, dtype=torch.float64)
     x = (x > 1.9 if op == "any" else x > -2.2) if dtype is BOOL else (x * (2 if dtype.is_float else 3)).to(TORCH[dtype])
     for make, axis in ((_column_kernel, 0), (_row_kernel, 1)):
-        got, = launch(make(op, 70, 83, dtype, dtype), [x])
+        (got,) = launch(make(op, 70, 83, dtype, dtype), [x])
         expected = getattr(torch, {"max": "amax", "min": "amin"}.get(op, op))(x, axis)
         if dtype in (F32, F64) and op in ("sum", "prod"):
             torch.testing.assert_close(got, expected)
@@ -213,14 +254,14 @@ def test_extremes_keep_nan_and_infinities() -> None:
     x = torch.randn(5, 50)
     x[1, 7], x[2, 20], x[3] = torch.nan, torch.inf, -torch.inf
     for op, eager in (("max", torch.amax), ("min", torch.amin)):
-        got, = launch(_row_kernel(op, 5, 50, F32, F32), [x])
+        (got,) = launch(_row_kernel(op, 5, 50, F32, F32), [x])
         assert torch.equal(got.nan_to_num(9e9), eager(x, 1).nan_to_num(9e9))
 
 
 def test_long_columns_are_carried_in_double() -> None:
     kernel = _column_kernel("sum", 5000, 20, F32, F32)
     assert "LongSum" in emit(kernel, LEVELS[0])
-    got, = launch(kernel, [torch.full((5000, 20), 0.1)])
+    (got,) = launch(kernel, [torch.full((5000, 20), 0.1)])
     assert (got.double() / (float(np.float32(0.1)) * 5000) - 1).abs().max() < 2e-7
 
 
@@ -229,17 +270,28 @@ def _transposed(rows: int, cols: int) -> Kernel:
     row, col = Axis("row", rows, Role.GRID), Axis("col", cols, Role.SERIAL, 16)
     x, i, y = (Value(n, t, ("row", "col")) for n, t in (("x", F32), ("i", I64), ("y", F32)))
     place = Value("place", F32, ("row", "col"))
-    return Kernel("strided", (Param("x", F32, (cols, rows), (rows, 1)),
-                              Param("y", F32, (rows, 2 * cols), (2 * cols, 1), "out")), (row, col), (Loop("col", (
-                      Load(x, "x", col.symbol * rows + row.symbol),
-                      Let(i, "index", (), (("expr", row.symbol * 3 + col.symbol // 4),)),
-                      Let(place, "cast", (i,)), Let(y, "add", (x, place)),
-                      Store("y", row.symbol * (2 * cols) + col.symbol * 2, y))),))
+    return Kernel(
+        "strided",
+        (Param("x", F32, (cols, rows), (rows, 1)), Param("y", F32, (rows, 2 * cols), (2 * cols, 1), "out")),
+        (row, col),
+        (
+            Loop(
+                "col",
+                (
+                    Load(x, "x", col.symbol * rows + row.symbol),
+                    Let(i, "index", (), (("expr", row.symbol * 3 + col.symbol // 4),)),
+                    Let(place, "cast", (i,)),
+                    Let(y, "add", (x, place)),
+                    Store("y", row.symbol * (2 * cols) + col.symbol * 2, y),
+                ),
+            ),
+        ),
+    )
 
 
 def test_strided_reads_writes_and_index_values() -> None:
     x = torch.randn(21, 5)
-    got, = launch(_transposed(5, 21), [x])
+    (got,) = launch(_transposed(5, 21), [x])
     got = got.view(5, 42)
     expected = x.t() + (torch.arange(5)[:, None] * 3 + torch.arange(21) // 4)
     assert torch.equal(got[:, ::2], expected)
@@ -252,13 +304,26 @@ def test_masks_mix_with_scalars_and_wide_types() -> None:
     names = (("x", F32), ("m", BOOL), ("w", I64), ("big", BOOL), ("both", BOOL), ("y", F32), ("z", I64), ("n", BOOL))
     x, m, w, big, both, y, z, none = (Value(name, t, ("i",)) for name, t in names)
     zero, one, yes = Value("zero", F32), Value("one", I64), Value("yes", BOOL)
-    body = (Load(x, "x", i.symbol), Load(m, "m", i.symbol), Load(w, "w", i.symbol),
-            Let(zero, "const", (), (("value", -0.0),)), Let(one, "const", (), (("value", 1),)),
-            Let(yes, "const", (), (("value", True),)), Let(big, "gt", (w, one)), Let(both, "and", (big, m)),
-            Let(none, "xor", (both, yes)), Let(y, "where", (both, x, zero)), Let(z, "where", (none, one, w)),
-            Store("y", i.symbol, y), Store("z", i.symbol, z), Store("n", i.symbol, none))
-    params = (*(Param(name, t, (n,), (1,)) for name, t in names[:3]),
-              *(Param(name, t, (n,), (1,), "out") for name, t in (("y", F32), ("z", I64), ("n", BOOL))))
+    body = (
+        Load(x, "x", i.symbol),
+        Load(m, "m", i.symbol),
+        Load(w, "w", i.symbol),
+        Let(zero, "const", (), (("value", -0.0),)),
+        Let(one, "const", (), (("value", 1),)),
+        Let(yes, "const", (), (("value", True),)),
+        Let(big, "gt", (w, one)),
+        Let(both, "and", (big, m)),
+        Let(none, "xor", (both, yes)),
+        Let(y, "where", (both, x, zero)),
+        Let(z, "where", (none, one, w)),
+        Store("y", i.symbol, y),
+        Store("z", i.symbol, z),
+        Store("n", i.symbol, none),
+    )
+    params = (
+        *(Param(name, t, (n,), (1,)) for name, t in names[:3]),
+        *(Param(name, t, (n,), (1,), "out") for name, t in (("y", F32), ("z", I64), ("n", BOOL))),
+    )
     data = torch.randn(n), torch.rand(n) > 0.5, torch.randint(-3, 4, (n,))
     got = launch(Kernel("masks", params, (i,), body), [*data])
     mask = (data[2] > 1) & data[1]
@@ -277,11 +342,20 @@ def test_what_has_no_form_is_refused_with_a_reason(change: str) -> None:
         "tile": (BUILDERS["softmax"](2, 20, F32, "tile"), "no tile axes"),
         "two lane axes": (replace(kernel, axes=(replace(kernel.axes[0], block=16), kernel.axes[1])), "one lane axis"),
         "fp8": (replace(kernel, params=(x, *kernel.params[1:])), "f8e4m3"),
-        "crossing": (replace(kernel, body=(*kernel.body[:2], Loop("col", kernel.body[2].body[1:]))),
-                     "scratch has to keep it"),
+        "crossing": (
+            replace(kernel, body=(*kernel.body[:2], Loop("col", kernel.body[2].body[1:]))),
+            "scratch has to keep it",
+        ),
         "scratch": (BUILDERS["softmax"](2, 1 << 20, F32, "serial"), "more than"),
-        "negative division": (Kernel("d", (Param("x", F32, (9,), (1,)), Param("y", F32, (9,), (1,), "out")), (i,), (
-            Load(v, "x", (i.symbol * -1 + 3) // 2 + 6), Store("y", i.symbol, v))), "negative"),
+        "negative division": (
+            Kernel(
+                "d",
+                (Param("x", F32, (9,), (1,)), Param("y", F32, (9,), (1,), "out")),
+                (i,),
+                (Load(v, "x", (i.symbol * -1 + 3) // 2 + 6), Store("y", i.symbol, v)),
+            ),
+            "negative",
+        ),
     }
     broken, reason = cases[change]
     with pytest.raises(UnsupportedError, match=reason):
@@ -291,10 +365,14 @@ def test_what_has_no_form_is_refused_with_a_reason(change: str) -> None:
 def test_names_that_mean_something_in_cpp_are_changed() -> None:
     i = Axis("for", 20, Role.GRID, 16)
     double, load_ = Value("double", F32, ("for",)), Value("load", F32, ("for",))
-    kernel = Kernel("named", (Param("class", F32, (20,), (1,)), Param("store", F32, (20,), (1,), "out")), (i,), (
-        Load(double, "class", i.symbol), Let(load_, "neg", (double,)), Store("store", i.symbol, load_)))
+    kernel = Kernel(
+        "named",
+        (Param("class", F32, (20,), (1,)), Param("store", F32, (20,), (1,), "out")),
+        (i,),
+        (Load(double, "class", i.symbol), Let(load_, "neg", (double,)), Store("store", i.symbol, load_)),
+    )
     x = torch.randn(20)
-    got, = launch(kernel, [x])
+    (got,) = launch(kernel, [x])
     assert torch.equal(got, -x)
 
 

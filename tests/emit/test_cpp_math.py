@@ -1,4 +1,5 @@
 """The prelude's functions against NumPy. In: every exponent, ranges that matter, special values. Out: errors in ulp."""
+
 from __future__ import annotations
 
 import math
@@ -21,12 +22,46 @@ from interfuse.ir.ops import TABLE
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Param, Role, Stmt, Store, Value
 from interfuse.run.cpu import load
 
-TORCH = {F64: torch.float64, F32: torch.float32, F16: torch.float16, BF16: torch.bfloat16, I64: torch.int64,
-         I32: torch.int32, I16: torch.int16, I8: torch.int8, U8: torch.uint8, BOOL: torch.bool}
+TORCH = {
+    F64: torch.float64,
+    F32: torch.float32,
+    F16: torch.float16,
+    BF16: torch.bfloat16,
+    I64: torch.int64,
+    I32: torch.int32,
+    I16: torch.int16,
+    I8: torch.int8,
+    U8: torch.uint8,
+    BOOL: torch.bool,
+}
 LEVELS = [level for level in ("avx512", "avx2", "portable") if compilers.supports(level)]
-SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1e-39, -1e-39, 1.1754944e-38, -1.1754944e-38,
-                    3.4028235e38, -3.4028235e38, 1.0, -1.0, 2.0, 0.5, -0.5, 88.72284, 88.7229, -87.33655, -103.9,
-                    -104.5])
+SPECIAL = np.array(
+    [
+        0.0,
+        -0.0,
+        np.inf,
+        -np.inf,
+        np.nan,
+        1e-45,
+        -1e-45,
+        1e-39,
+        -1e-39,
+        1.1754944e-38,
+        -1.1754944e-38,
+        3.4028235e38,
+        -3.4028235e38,
+        1.0,
+        -1.0,
+        2.0,
+        0.5,
+        -0.5,
+        88.72284,
+        88.7229,
+        -87.33655,
+        -103.9,
+        -104.5,
+    ]
+)
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -37,19 +72,53 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
 
 # Operator: (meaning in float64, greatest error in ulp).
 UNARY: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float]] = {
-    "exp": (np.exp, 1.0), "exp2": (np.exp2, 1.1), "expm1": (np.expm1, 1.5), "log": (np.log, 1.0),
-    "log2": (np.log2, 2.0), "log10": (np.log10, 2.0), "log1p": (np.log1p, 2.0), "tanh": (np.tanh, 2.3),
-    "erf": (_erf, 1.5), "sigmoid": (_sigmoid, 2.5), "sqrt": (np.sqrt, 0.5),
-    "rsqrt": (lambda x: 1 / np.sqrt(x), 1.5), "sin": (np.sin, 1.0),
-    "cos": (np.cos, 1.0), "tan": (np.tan, 1.0), "asin": (np.arcsin, 1.0), "acos": (np.arccos, 1.0),
-    "atan": (np.arctan, 1.0), "sinh": (np.sinh, 2.5), "cosh": (np.cosh, 1.5), "floor": (np.floor, 0.0),
-    "ceil": (np.ceil, 0.0), "trunc": (np.trunc, 0.0), "rint": (np.rint, 0.0), "abs": (np.abs, 0.0),
-    "neg": (np.negative, 0.0), "sign": (lambda x: np.where(np.isnan(x), 0, np.sign(x)), 0.0)}
+    "exp": (np.exp, 1.0),
+    "exp2": (np.exp2, 1.1),
+    "expm1": (np.expm1, 1.5),
+    "log": (np.log, 1.0),
+    "log2": (np.log2, 2.0),
+    "log10": (np.log10, 2.0),
+    "log1p": (np.log1p, 2.0),
+    "tanh": (np.tanh, 2.3),
+    "erf": (_erf, 1.5),
+    "sigmoid": (_sigmoid, 2.5),
+    "sqrt": (np.sqrt, 0.5),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), 1.5),
+    "sin": (np.sin, 1.0),
+    "cos": (np.cos, 1.0),
+    "tan": (np.tan, 1.0),
+    "asin": (np.arcsin, 1.0),
+    "acos": (np.arccos, 1.0),
+    "atan": (np.arctan, 1.0),
+    "sinh": (np.sinh, 2.5),
+    "cosh": (np.cosh, 1.5),
+    "floor": (np.floor, 0.0),
+    "ceil": (np.ceil, 0.0),
+    "trunc": (np.trunc, 0.0),
+    "rint": (np.rint, 0.0),
+    "abs": (np.abs, 0.0),
+    "neg": (np.negative, 0.0),
+    "sign": (lambda x: np.where(np.isnan(x), 0, np.sign(x)), 0.0),
+}
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
-BINARY = ("add", "sub", "mul", "div", "maximum", "minimum", "pow", "atan2", "fmod", "remainder", "floordiv",
-          *COMPARISONS)
-INTEGER_UNARY, INTEGER_BINARY = ("neg", "abs", "sign", "not"), (
-    "add", "sub", "mul", "maximum", "minimum", "and", "or", "xor", *COMPARISONS)
+BINARY = (
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "maximum",
+    "minimum",
+    "pow",
+    "atan2",
+    "fmod",
+    "remainder",
+    "floordiv",
+    *COMPARISONS,
+)
+INTEGER_UNARY, INTEGER_BINARY = (
+    ("neg", "abs", "sign", "not"),
+    ("add", "sub", "mul", "maximum", "minimum", "and", "or", "xor", *COMPARISONS),
+)
 
 
 def pointwise(ops: Sequence[tuple[str, DType]], dtype: DType, count: int, arity: int = 1, lanes: bool = True) -> Kernel:
@@ -73,7 +142,7 @@ def _cache():  # type: ignore[no-untyped-def]
 def run(kernel: Kernel, inputs: Sequence[np.ndarray | torch.Tensor], level: str = LEVELS[0]) -> list[np.ndarray]:
     """The outputs of a kernel."""
     with override(vector=level) as knobs:
-        artifact, = build([(kernel.name, emit(kernel, level))], knobs, _cache())
+        (artifact,) = build([(kernel.name, emit(kernel, level))], knobs, _cache())
     outs = [torch.full(p.shape, 77, dtype=TORCH[p.dtype]) for p in kernel.params if p.mode == "out"]
     load(artifact, kernel)([*map(torch.as_tensor, inputs), *outs])
     return [o.view(torch.int16).numpy() if o.dtype in (torch.bfloat16, torch.float16) else o.numpy() for o in outs]
@@ -110,7 +179,8 @@ def test_unary_functions_stay_within_their_ulps(level: str) -> None:
         worst = np.argmax(error)
         # Without fused multiply-add the argument reductions lose a little more.
         assert error[worst] <= bound + (0.5 if level == "portable" and bound else 0.0), (
-            f"{op}({x[use][worst]!r}) = {got[use][worst]!r} is {error[worst]:.2f} ulp off")
+            f"{op}({x[use][worst]!r}) = {got[use][worst]!r} is {error[worst]:.2f} ulp off"
+        )
 
 
 class Typed:
@@ -195,7 +265,7 @@ def test_narrow_floats_round_to_nearest_even_and_back(lanes: bool, level: str) -
         usual = ~expected.isnan().numpy()
         assert np.array_equal(bits[usual], expected.view(torch.int16).numpy()[usual])
         assert np.array_equal(held, expected.float().numpy(), equal_nan=True)
-        back, = run(pointwise([("cast", F32)], dtype, codes.numel(), 1, lanes), [codes.view(TORCH[dtype])], level)
+        (back,) = run(pointwise([("cast", F32)], dtype, codes.numel(), 1, lanes), [codes.view(TORCH[dtype])], level)
         assert np.array_equal(back, exact.numpy(), equal_nan=True)
 
 

@@ -1,4 +1,5 @@
 """Random regions through lowering, C++ and the machine. In: regions() and data of every kind. Out: evaluated values."""
+
 from __future__ import annotations
 
 from functools import lru_cache
@@ -21,8 +22,15 @@ from interfuse.lower.families import CPU, Work, lower
 from interfuse.run.cpu import load
 from tests.strategies import KINDS, arrays_for, regions
 
-TORCH = {F64: torch.float64, F32: torch.float32, F16: torch.float16, BF16: torch.bfloat16, I64: torch.int64,
-         I32: torch.int32, BOOL: torch.bool}
+TORCH = {
+    F64: torch.float64,
+    F32: torch.float32,
+    F16: torch.float16,
+    BF16: torch.bfloat16,
+    I64: torch.int64,
+    I32: torch.int32,
+    BOOL: torch.bool,
+}
 LEVELS = [level for level in ("avx512", "avx2", "portable") if compilers.supports(level)]
 
 
@@ -50,7 +58,7 @@ def test_regions_compute_what_the_evaluator_does(region, kind, level) -> None:  
     except UnsupportedError:
         assume(False)
     with override(vector=level) as knobs:
-        artifact, = build([(kernel.name, source)], knobs, _cache())
+        (artifact,) = build([(kernel.name, source)], knobs, _cache())
     arrays = arrays_for(inputs, kind)
     outs = [torch.full(n.shape, 77, dtype=TORCH[n.dtype]) for n in outputs]
     load(artifact, kernel)([*(tensor(arrays[n], TORCH[n.dtype]) for n in order), *outs])

@@ -1,4 +1,5 @@
 """Folding of conversions. In: kernels with casts. Out: the statements that are left."""
+
 from __future__ import annotations
 
 from interfuse.emit.tidy import tidy, walk

@@ -23,11 +23,16 @@ def rows(count: int, cols: int, dtype: DType = F16) -> Kernel:
 def flat(count: int, block: int = 1024) -> Kernel:
     axis = Axis("i", count, Role.GRID, block)
     x = Value("x", F32, ("i",))
-    return Kernel("copy", (Param("x", F32, (count,), (1,)), Param("y", F32, (count,), (1,), "out")), (axis,),
-                  (Load(x, "x", axis.symbol), Store("y", axis.symbol, x)))
+    return Kernel(
+        "copy",
+        (Param("x", F32, (count,), (1,)), Param("y", F32, (count,), (1,), "out")),
+        (axis,),
+        (Load(x, "x", axis.symbol), Store("y", axis.symbol, x)),
+    )
 
 
 # --- golden modules
+
 
 def test_flat_map(request: pytest.FixtureRequest) -> None:
     golden.check(request, emit(BUILDERS["relu_half"](64, 1000, F32, "tile")).text)
@@ -56,6 +61,7 @@ def test_short_rows_share_a_program(request: pytest.FixtureRequest) -> None:
 
 # --- what a launch needs
 
+
 def test_arguments_constants_and_grid() -> None:
     source = emit(rows(8192, 4000))
     assert [n for n, _ in source.arguments] == ["x_ptr", "r_ptr", "weight_ptr", "bias_ptr", "s_ptr", "y_ptr"]
@@ -68,8 +74,13 @@ def test_size_symbols_are_arguments() -> None:
     n = sym("n", 1, 1 << 20)
     axis = Axis("i", n, Role.GRID, 256)
     x = Value("x", F32, ("i",))
-    kernel = Kernel("copy", (Param("x", F32, (n,), (1,)), Param("y", F32, (n,), (1,), "out")), (axis,),
-                    (Load(x, "x", axis.symbol), Store("y", axis.symbol, x)), symbols=("n",))
+    kernel = Kernel(
+        "copy",
+        (Param("x", F32, (n,), (1,)), Param("y", F32, (n,), (1,), "out")),
+        (axis,),
+        (Load(x, "x", axis.symbol), Store("y", axis.symbol, x)),
+        symbols=("n",),
+    )
     source = emit(kernel)
     assert source.arguments[-1] == ("n", "i32") and "inside = i < n" in source.text
     assert evaluate(source.grid, {"n": 257}) == 2 and evaluate(source.grid, {"n": 256}) == 1
@@ -85,6 +96,7 @@ def test_masks_only_where_a_block_passes_the_end() -> None:
 
 
 # --- 64-bit indices
+
 
 @pytest.mark.parametrize(
     ("count", "cols", "wide"),
@@ -104,12 +116,17 @@ def test_a_part_that_overflows_is_wide_though_the_sum_fits() -> None:
     row, col = Axis("row", 1 << 16, Role.GRID), Axis("col", 64, Role.TILE, 64)
     x = Value("x", F32, ("row", "col"))
     index = row.symbol * (1 << 16) + row.symbol * col.symbol
-    kernel = Kernel("far", (Param("x", F32, (1 << 33,), (1,)), Param("y", F32, (1 << 22,), (1,), "out")), (row, col),
-                    (Load(x, "x", index % (1 << 20)), Store("y", row.symbol * 64 + col.symbol, x)))
+    kernel = Kernel(
+        "far",
+        (Param("x", F32, (1 << 33,), (1,)), Param("y", F32, (1 << 22,), (1,), "out")),
+        (row, col),
+        (Load(x, "x", index % (1 << 20)), Store("y", row.symbol * 64 + col.symbol, x)),
+    )
     assert "row = tl.program_id(0).to(tl.int64)" in emit(kernel).text
 
 
 # --- names and texts
+
 
 def test_names_that_are_taken_get_an_underscore() -> None:
     axis = Axis("i", 10, Role.GRID, 16)
@@ -159,6 +176,7 @@ def test_operators_of_every_kind_parse(dtype: DType) -> None:
 
 
 # --- what has no text
+
 
 def test_refusals() -> None:
     scratch = BUILDERS["softmax"](4, 64, F32, "serial")

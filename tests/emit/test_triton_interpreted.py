@@ -2,6 +2,7 @@
 
 TRITON_INTERPRET must be set before Triton is first imported, so this process cannot run them.
 """
+
 from __future__ import annotations
 
 import os

@@ -2,6 +2,7 @@
 
 The same cases run under Triton's interpreter on this machine and on a GPU where there is one; `device` says which.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -44,6 +45,7 @@ EXACT = DISCRETE | with_fact("exact") | BITWISE | SHIFTS | frozenset(("add", "su
 
 # --- moving arrays to tensors and back
 
+
 def tensor(array: np.ndarray, dtype: DType, device: str = "cpu") -> torch.Tensor:
     """A tensor with the array's bits."""
     raw = np.ascontiguousarray(array.astype(dtype.numpy, copy=False))
@@ -61,8 +63,13 @@ def array(t: torch.Tensor, dtype: DType) -> np.ndarray:
     return t.numpy()
 
 
-def run(kernel: Kernel, inputs: Sequence[np.ndarray], device: str = "cpu", sizes: Sequence[int] = (),
-        shapes: Sequence[tuple[int, ...]] | None = None) -> list[np.ndarray]:
+def run(
+    kernel: Kernel,
+    inputs: Sequence[np.ndarray],
+    device: str = "cpu",
+    sizes: Sequence[int] = (),
+    shapes: Sequence[tuple[int, ...]] | None = None,
+) -> list[np.ndarray]:
     """The kernel's outputs; they start out full of sevens, so that what is not written shows."""
     params = [p for p in kernel.params if p.mode == "in"]
     results = [p for p in kernel.params if p.mode == "out"]
@@ -91,6 +98,7 @@ def run_region(
 
 # --- how far off
 
+
 def misplaced(got: np.ndarray, wanted: np.ndarray) -> int:
     """How many elements are NaN, or an infinity, in one and not in the other."""
     got, wanted = got.astype(np.float64), wanted.astype(np.float64)
@@ -109,6 +117,7 @@ def worst_ulps(got: np.ndarray, wanted: np.ndarray, dtype: DType) -> float:
 
 # --- operators
 
+
 def operands(dtype: DType, count: int, seed: int = 0) -> list[np.ndarray]:
     """Two operand arrays of `dtype`: random, huge and tiny numbers, and every pair of special ones."""
     rng = np.random.default_rng(seed)
@@ -126,7 +135,7 @@ def operands(dtype: DType, count: int, seed: int = 0) -> list[np.ndarray]:
         small = [(rng.standard_normal(count) * scale).astype(dtype.numpy) for _ in range(2)]
     pairs = np.array(np.meshgrid(odd, odd)).reshape(2, -1)
     for a, special in zip(small, pairs, strict=True):
-        a[:special.shape[0]] = special
+        a[: special.shape[0]] = special
     return small
 
 
@@ -152,7 +161,7 @@ def operator_region(dtype: DType, ops: Sequence[str], count: int) -> tuple[list[
     )
     outputs = []
     for op in ops:
-        args = (test, x, y) if op == "where" else (x, y)[:TABLE[op].arity]
+        args = (test, x, y) if op == "where" else (x, y)[: TABLE[op].arity]
         outputs.append(b.apply(op, *args))
     return [n for n in (x, y, test) if any(n in o.inputs for o in outputs)], outputs
 
@@ -192,6 +201,7 @@ def check_operators(dtype: DType, device: str, ulps: float) -> None:
 
 # --- reductions
 
+
 def reduction_region(dtype: DType, rows: int, cols: int) -> tuple[list[Node], list[Node]]:
     """Every reduction of `dtype` along the rows of [rows, cols]."""
     x = b.placeholder("x", dtype, (rows, cols))
@@ -227,6 +237,7 @@ def check_reductions(dtype: DType, rows: int, cols: int, device: str) -> None:
 
 # --- conversions
 
+
 def conversion_region(source: DType, targets: Sequence[DType], count: int) -> tuple[list[Node], list[Node]]:
     """One input of `source` cast to each of the `targets`."""
     x = b.placeholder("x", source, (count,))
@@ -257,6 +268,7 @@ def check_conversions(source: DType, targets: Sequence[DType], device: str) -> N
 
 # --- kernels by hand: what no family of lowering makes yet
 
+
 def carried(
     rows: int, cols: int, dtype: DType, ops: Sequence[str] = ("sum", "max", "min", "prod"), block: int = 16
 ) -> Kernel:
@@ -271,8 +283,11 @@ def carried(
     y = Value("y", dtype, ("row", "col"))
     second = Loop("col", (Load(x, "x", at), Let(y, "sub", (x, results[1])), Store("y", at, y)))
     stores = [Store(f"out_{op}", row.symbol, v) for v, op in zip(results, ops, strict=True)]
-    params = [Param("x", dtype, (rows, cols), (cols, 1)), Param("y", dtype, (rows, cols), (cols, 1), "out"),
-              *(Param(f"out_{op}", dtype, (rows,), (1,), "out") for op in ops)]
+    params = [
+        Param("x", dtype, (rows, cols), (cols, 1)),
+        Param("y", dtype, (rows, cols), (cols, 1), "out"),
+        *(Param(f"out_{op}", dtype, (rows,), (1,), "out") for op in ops),
+    ]
     return Kernel("carried", tuple(params), (row, col), (first, second, *stores), family="row, streamed")
 
 
@@ -280,8 +295,15 @@ def transposed(rows: int, cols: int, dtype: DType, row_block: int, col_block: in
     """y[r, c] = x[c, r] + bias[c], in tiles of row_block x col_block."""
     row, col = Axis("row", rows, Role.GRID, row_block), Axis("col", cols, Role.GRID, col_block)
     x, bias, y = Value("x", dtype, ("row", "col")), Value("bias", dtype, ("col",)), Value("y", dtype, ("row", "col"))
-    body = (Load(x, "x", col.symbol * rows + row.symbol), Load(bias, "bias", col.symbol), Let(y, "add", (x, bias)),
-            Store("y", row.symbol * cols + col.symbol, y))
-    params = (Param("x", dtype, (cols, rows), (rows, 1)), Param("bias", dtype, (cols,), (1,)),
-              Param("y", dtype, (rows, cols), (cols, 1), "out"))
+    body = (
+        Load(x, "x", col.symbol * rows + row.symbol),
+        Load(bias, "bias", col.symbol),
+        Let(y, "add", (x, bias)),
+        Store("y", row.symbol * cols + col.symbol, y),
+    )
+    params = (
+        Param("x", dtype, (cols, rows), (rows, 1)),
+        Param("bias", dtype, (cols,), (1,)),
+        Param("y", dtype, (rows, cols), (cols, 1), "out"),
+    )
     return Kernel("transposed", params, (row, col), body)

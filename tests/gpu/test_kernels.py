@@ -99,8 +99,12 @@ def test_past_two_to_the_31_elements() -> None:
         pytest.skip("needs 6 GB of free memory")
     axis = Axis("i", count, Role.GRID, 8192)
     x, y = Value("x", U8, ("i",)), Value("y", U8, ("i",))
-    kernel = Kernel("invert", (Param("x", U8, (count,), (1,)), Param("y", U8, (count,), (1,), "out")), (axis,),
-                    (Load(x, "x", axis.symbol), Let(y, "not", (x,)), Store("y", axis.symbol, y)))
+    kernel = Kernel(
+        "invert",
+        (Param("x", U8, (count,), (1,)), Param("y", U8, (count,), (1,), "out")),
+        (axis,),
+        (Load(x, "x", axis.symbol), Let(y, "not", (x,)), Store("y", axis.symbol, y)),
+    )
     given, got = (
         torch.full((count,), 3, dtype=torch.uint8, device="cuda"),
         torch.zeros(count, dtype=torch.uint8, device="cuda"),

@@ -1,4 +1,5 @@
 """Whole models on a GPU: right by the contract, fused, and the ledger's launches are those that the profiler sees."""
+
 from __future__ import annotations
 
 import copy

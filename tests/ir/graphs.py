@@ -1,6 +1,7 @@
 """Hand-written graphs for the IR's own tests. In: nothing. Out: a graph of each sort that the verifier and printer
 meet.
 """
+
 from __future__ import annotations
 
 from interfuse.ir import build as b
@@ -21,10 +22,26 @@ def residual_norm() -> Graph:
     mean = b.cast(b.rounded(b.reduce("mean", b.cast(stored, F32), (1,), keepdims=True), BF16), BF16)
     calls = (
         Call("aten.add.Tensor", (Ref(0), Ref(1)), (), (x, y), (stored,), (contiguous((S, 8)),), source="model.py:3"),
-        Call("aten.mean.dim", (Ref(0), (-1,), True), (("dtype", Literal("dtype", "torch.bfloat16")),), (stored,),
-             (mean,), (contiguous((S, 1)),), source="model.py:4"),
-        Call("aten.view.default", (Ref(0), (Ref(1),)), (), (mean, mean), (b.reshape(mean, (S,)),), (contiguous((S,)),),
-             launches=0, view_of=0))
+        Call(
+            "aten.mean.dim",
+            (Ref(0), (-1,), True),
+            (("dtype", Literal("dtype", "torch.bfloat16")),),
+            (stored,),
+            (mean,),
+            (contiguous((S, 1)),),
+            source="model.py:4",
+        ),
+        Call(
+            "aten.view.default",
+            (Ref(0), (Ref(1),)),
+            (),
+            (mean, mean),
+            (b.reshape(mean, (S,)),),
+            (contiguous((S,)),),
+            launches=0,
+            view_of=0,
+        ),
+    )
     inputs = Input(x, Layout((1, S))), Input(y, contiguous((S, 8)), "parameter", "block.y")
     outputs = (Output(stored, contiguous((S, 8))), Output(b.reshape(mean, (S,)), Layout((1,))), Output(None, value=3))
     return Graph(inputs, calls, outputs, name="residual_norm", symbols=("s0",))
@@ -43,12 +60,38 @@ def opaque_calls() -> Graph:
     number = make("item", (b.reduce("sum", ordered, (0,)),), I64, (), token=2)
     doubled = b.apply("add", ordered, noise)
     calls = (
-        Call("aten.sort.default", (Ref(0),), (), (shifted,), (ordered, None), (Layout((1,)), None), 2,
-             reason="sort has no family", source="model.py:7"),
-        Call("aten.randn.default", ((4,),), (("generator", Literal("opaque", "0")),), (), (noise,), (Layout((1,)),),
-             effect="random", reason="random numbers come from PyTorch's stream"),
-        Call("aten.item.default", (Ref(0),), (), (b.reduce("sum", ordered, (0,)),), (number,), (Layout(()),), 0,
-             reason="it gives a number to Python"),
-        Call("aten.add.Tensor", (Ref(0), Ref(1)), (), (ordered, noise), (doubled,), (Layout((1,)),)))
+        Call(
+            "aten.sort.default",
+            (Ref(0),),
+            (),
+            (shifted,),
+            (ordered, None),
+            (Layout((1,)), None),
+            2,
+            reason="sort has no family",
+            source="model.py:7",
+        ),
+        Call(
+            "aten.randn.default",
+            ((4,),),
+            (("generator", Literal("opaque", "0")),),
+            (),
+            (noise,),
+            (Layout((1,)),),
+            effect="random",
+            reason="random numbers come from PyTorch's stream",
+        ),
+        Call(
+            "aten.item.default",
+            (Ref(0),),
+            (),
+            (b.reduce("sum", ordered, (0,)),),
+            (number,),
+            (Layout(()),),
+            0,
+            reason="it gives a number to Python",
+        ),
+        Call("aten.add.Tensor", (Ref(0), Ref(1)), (), (ordered, noise), (doubled,), (Layout((1,)),)),
+    )
     outputs = Output(doubled, Layout((1,))), Output(number, Layout(()))
     return Graph((Input(x, Layout((1,), 2)),), calls, outputs, name="opaque", opaque=(object(),))

@@ -1,6 +1,7 @@
 """Constructors reject what the table forbids. In: wrong operands. Out: GraphError, with a sentence that names the
 rule.
 """
+
 from __future__ import annotations
 
 import pytest
@@ -83,14 +84,26 @@ def test_wrong_operands_are_rejected(sentence):
 
 
 RIGHT = (
-    lambda: b.apply("where", T, H, H), lambda: b.apply("add", T, T), lambda: b.cast(H, F32), lambda: b.rounded(X, BF16),
+    lambda: b.apply("where", T, H, H),
+    lambda: b.apply("add", T, T),
+    lambda: b.cast(H, F32),
+    lambda: b.rounded(X, BF16),
     lambda: b.apply("cast", X, dtype=I32),
-    lambda: b.constant(True, F32), lambda: b.constant(2.0, I64), lambda: b.constant(255, U8), lambda: b.iota(S, F32),
-    lambda: b.broadcast(V, (S, 2, 3)), lambda: b.reshape(E, (0,)), lambda: b.take_slice(E, (S - 1, 0), (1, 0)),
-    lambda: b.take_slice(X, (1, 2), (0, 0)), lambda: b.take_slice(X, (0, 0), (1, 2), (2, 2)),
-    lambda: b.reduce("variance", X, (1, 0), correction=1), lambda: b.reduce("sum", E, (1,), keepdims=True),
-    lambda: b.reduce("any", X, ()), lambda: b.scan("cummax", X, 1, reverse=True),
-    lambda: b.linear(X, W, b.placeholder("c", F32, (4,))))
+    lambda: b.constant(True, F32),
+    lambda: b.constant(2.0, I64),
+    lambda: b.constant(255, U8),
+    lambda: b.iota(S, F32),
+    lambda: b.broadcast(V, (S, 2, 3)),
+    lambda: b.reshape(E, (0,)),
+    lambda: b.take_slice(E, (S - 1, 0), (1, 0)),
+    lambda: b.take_slice(X, (1, 2), (0, 0)),
+    lambda: b.take_slice(X, (0, 0), (1, 2), (2, 2)),
+    lambda: b.reduce("variance", X, (1, 0), correction=1),
+    lambda: b.reduce("sum", E, (1,), keepdims=True),
+    lambda: b.reduce("any", X, ()),
+    lambda: b.scan("cummax", X, 1, reverse=True),
+    lambda: b.linear(X, W, b.placeholder("c", F32, (4,))),
+)
 
 
 @pytest.mark.parametrize("k", range(len(RIGHT)))

@@ -1,6 +1,7 @@
 """Index expressions against plain integer arithmetic. In: random expressions. Out: values, intervals, text that
 agree.
 """
+
 from __future__ import annotations
 
 import math
@@ -16,9 +17,12 @@ ROW, J, K = sym("i", 0, 40), sym("j", -9, 9), sym("big", 0, 2**40)
 SYMBOLS = (ROW, J, K)
 
 BINARY = {
-    "add": (index.add, lambda a, b: a + b), "mul": (index.mul, lambda a, b: a * b),
-    "min": (index.minimum, min), "max": (index.maximum, max),
-    "sub": (lambda a, b: index.wrap(a) - b, lambda a, b: a - b)}
+    "add": (index.add, lambda a, b: a + b),
+    "mul": (index.mul, lambda a, b: a * b),
+    "min": (index.minimum, min),
+    "max": (index.maximum, max),
+    "sub": (lambda a, b: index.wrap(a) - b, lambda a, b: a - b),
+}
 DIVISIONS = {"floordiv": (index.floordiv, lambda a, b: a // b), "mod": (index.mod, lambda a, b: a % b)}
 
 

@@ -1,6 +1,7 @@
 """Views against PyTorch's. In: random shapes, strides and movements. Out: the strides and offset torch gives, or None
 where it raises.
 """
+
 from __future__ import annotations
 
 import math
@@ -40,7 +41,8 @@ def _same(layout: Layout, view: torch.Tensor) -> None:
     assert layout.offset == view.storage_offset()
     if view.numel():
         assert [s for s, d in zip(layout.strides, view.shape, strict=True) if d > 1] == [
-            s for s, d in zip(view.stride(), view.shape, strict=True) if d > 1]
+            s for s, d in zip(view.stride(), view.shape, strict=True) if d > 1
+        ]
 
 
 @settings(max_examples=200, deadline=None)

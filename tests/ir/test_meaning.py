@@ -1,6 +1,7 @@
 """The NumPy meaning of every operator against PyTorch. In: special values of every type. Out: the same values, signs of
 zero too.
 """
+
 from __future__ import annotations
 
 import itertools
@@ -18,12 +19,45 @@ from interfuse.ir.index import sym
 from interfuse.ir.node import make
 from interfuse.ir.ops import ELEMENTWISE, TABLE
 
-FLOATS = np.array([0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.0, -7.25, 1e-3, 88.0, -104.0, 1e10, -3e38, 1e-40,
-                   np.inf, -np.inf, np.nan])
+FLOATS = np.array(
+    [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        -0.5,
+        1.5,
+        2.5,
+        -2.5,
+        3.0,
+        -7.25,
+        1e-3,
+        88.0,
+        -104.0,
+        1e10,
+        -3e38,
+        1e-40,
+        np.inf,
+        -np.inf,
+        np.nan,
+    ]
+)
 INTS = np.array([0, 1, -1, 2, 3, -5, 7, 63, 100, -128, 127])
-TORCH = {BOOL: torch.bool, U8: torch.uint8, I8: torch.int8, I16: torch.int16, I32: torch.int32, I64: torch.int64,
-         F16: torch.float16, BF16: torch.bfloat16, F32: torch.float32, F64: torch.float64, F8E4M3: torch.float8_e4m3fn,
-         F8E5M2: torch.float8_e5m2}
+TORCH = {
+    BOOL: torch.bool,
+    U8: torch.uint8,
+    I8: torch.int8,
+    I16: torch.int16,
+    I32: torch.int32,
+    I64: torch.int64,
+    F16: torch.float16,
+    BF16: torch.bfloat16,
+    F32: torch.float32,
+    F64: torch.float64,
+    F8E4M3: torch.float8_e4m3fn,
+    F8E5M2: torch.float8_e5m2,
+}
 NUMBERS, INTEGERS = (F32, F64, I32, I64, U8), (I32, I64, U8)
 WIDE = (F32, F64)
 ANY = (*NUMBERS, BOOL)
@@ -40,8 +74,11 @@ def _data(dtype: DType) -> np.ndarray:
 
 def to_torch(x: np.ndarray) -> torch.Tensor:
     """The tensor with the same bits, ml_dtypes' types included."""
-    named = {ml_dtypes.bfloat16: (np.int16, torch.bfloat16), ml_dtypes.float8_e4m3fn: (np.uint8, torch.float8_e4m3fn),
-             ml_dtypes.float8_e5m2: (np.uint8, torch.float8_e5m2)}
+    named = {
+        ml_dtypes.bfloat16: (np.int16, torch.bfloat16),
+        ml_dtypes.float8_e4m3fn: (np.uint8, torch.float8_e4m3fn),
+        ml_dtypes.float8_e5m2: (np.uint8, torch.float8_e5m2),
+    }
     if x.dtype.type in named:
         bits, kind = named[x.dtype.type]
         return torch.from_numpy(np.ascontiguousarray(x).view(bits).copy()).view(kind)
@@ -64,28 +101,63 @@ def _same(got: np.ndarray, wanted: torch.Tensor, ulps: float = 0.0, zeros: bool 
 
 
 UNARY = {
-    "neg": (torch.neg, NUMBERS, 0), "abs": (torch.abs, NUMBERS, 0), "sign": (torch.sign, NUMBERS, 0),
-    "sqrt": (torch.sqrt, WIDE, 1), "rsqrt": (torch.rsqrt, WIDE, 2), "exp": (torch.exp, WIDE, 4),
-    "exp2": (torch.exp2, WIDE, 4), "expm1": (torch.expm1, WIDE, 4), "log": (torch.log, WIDE, 4),
-    "log2": (torch.log2, WIDE, 4), "log10": (torch.log10, WIDE, 4), "log1p": (torch.log1p, WIDE, 4),
-    "sin": (torch.sin, WIDE, 4), "cos": (torch.cos, WIDE, 4), "tan": (torch.tan, WIDE, 4),
-    "asin": (torch.asin, WIDE, 4), "acos": (torch.acos, WIDE, 4), "atan": (torch.atan, WIDE, 4),
-    "sinh": (torch.sinh, WIDE, 4), "cosh": (torch.cosh, WIDE, 4), "tanh": (torch.tanh, WIDE, 4),
-    "sigmoid": (torch.sigmoid, WIDE, 4), "erf": (torch.erf, WIDE, 4), "floor": (torch.floor, WIDE, 0),
-    "ceil": (torch.ceil, WIDE, 0), "trunc": (torch.trunc, WIDE, 0), "rint": (torch.round, WIDE, 0),
-    "isnan": (torch.isnan, WIDE, 0), "isinf": (torch.isinf, WIDE, 0), "not": (torch.bitwise_not, (*INTEGERS, BOOL), 0),
-    "copy": (torch.clone, (*ANY, F16, BF16), 0)}
+    "neg": (torch.neg, NUMBERS, 0),
+    "abs": (torch.abs, NUMBERS, 0),
+    "sign": (torch.sign, NUMBERS, 0),
+    "sqrt": (torch.sqrt, WIDE, 1),
+    "rsqrt": (torch.rsqrt, WIDE, 2),
+    "exp": (torch.exp, WIDE, 4),
+    "exp2": (torch.exp2, WIDE, 4),
+    "expm1": (torch.expm1, WIDE, 4),
+    "log": (torch.log, WIDE, 4),
+    "log2": (torch.log2, WIDE, 4),
+    "log10": (torch.log10, WIDE, 4),
+    "log1p": (torch.log1p, WIDE, 4),
+    "sin": (torch.sin, WIDE, 4),
+    "cos": (torch.cos, WIDE, 4),
+    "tan": (torch.tan, WIDE, 4),
+    "asin": (torch.asin, WIDE, 4),
+    "acos": (torch.acos, WIDE, 4),
+    "atan": (torch.atan, WIDE, 4),
+    "sinh": (torch.sinh, WIDE, 4),
+    "cosh": (torch.cosh, WIDE, 4),
+    "tanh": (torch.tanh, WIDE, 4),
+    "sigmoid": (torch.sigmoid, WIDE, 4),
+    "erf": (torch.erf, WIDE, 4),
+    "floor": (torch.floor, WIDE, 0),
+    "ceil": (torch.ceil, WIDE, 0),
+    "trunc": (torch.trunc, WIDE, 0),
+    "rint": (torch.round, WIDE, 0),
+    "isnan": (torch.isnan, WIDE, 0),
+    "isinf": (torch.isinf, WIDE, 0),
+    "not": (torch.bitwise_not, (*INTEGERS, BOOL), 0),
+    "copy": (torch.clone, (*ANY, F16, BF16), 0),
+}
 
 BINARY = {
-    "add": (torch.add, ANY, 0), "sub": (torch.sub, NUMBERS, 0), "mul": (torch.mul, ANY, 0),
+    "add": (torch.add, ANY, 0),
+    "sub": (torch.sub, NUMBERS, 0),
+    "mul": (torch.mul, ANY, 0),
     "div": (lambda x, y: torch.div(x, y, rounding_mode=None if x.is_floating_point() else "trunc"), NUMBERS, 0),
-    "floordiv": (torch.floor_divide, NUMBERS, 0), "remainder": (torch.remainder, NUMBERS, 0),
-    "fmod": (torch.fmod, NUMBERS, 0), "pow": (torch.pow, NUMBERS, 4), "atan2": (torch.atan2, WIDE, 4),
-    "maximum": (torch.maximum, ANY, 0), "minimum": (torch.minimum, ANY, 0),
-    "and": (torch.bitwise_and, (*INTEGERS, BOOL), 0), "or": (torch.bitwise_or, (*INTEGERS, BOOL), 0),
-    "xor": (torch.bitwise_xor, (*INTEGERS, BOOL), 0), "shl": (torch.bitwise_left_shift, INTEGERS, 0),
-    "shr": (torch.bitwise_right_shift, INTEGERS, 0), "lt": (torch.lt, ANY, 0), "le": (torch.le, ANY, 0),
-    "gt": (torch.gt, ANY, 0), "ge": (torch.ge, ANY, 0), "eq": (torch.eq, ANY, 0), "ne": (torch.ne, ANY, 0)}
+    "floordiv": (torch.floor_divide, NUMBERS, 0),
+    "remainder": (torch.remainder, NUMBERS, 0),
+    "fmod": (torch.fmod, NUMBERS, 0),
+    "pow": (torch.pow, NUMBERS, 4),
+    "atan2": (torch.atan2, WIDE, 4),
+    "maximum": (torch.maximum, ANY, 0),
+    "minimum": (torch.minimum, ANY, 0),
+    "and": (torch.bitwise_and, (*INTEGERS, BOOL), 0),
+    "or": (torch.bitwise_or, (*INTEGERS, BOOL), 0),
+    "xor": (torch.bitwise_xor, (*INTEGERS, BOOL), 0),
+    "shl": (torch.bitwise_left_shift, INTEGERS, 0),
+    "shr": (torch.bitwise_right_shift, INTEGERS, 0),
+    "lt": (torch.lt, ANY, 0),
+    "le": (torch.le, ANY, 0),
+    "gt": (torch.gt, ANY, 0),
+    "ge": (torch.ge, ANY, 0),
+    "eq": (torch.eq, ANY, 0),
+    "ne": (torch.ne, ANY, 0),
+}
 
 DIVIDES = ("div", "floordiv", "remainder", "fmod")
 
@@ -205,10 +277,14 @@ def test_movements():
 
 REDUCTIONS = {
     "sum": (lambda x, d, k: x.sum(d, keepdim=k, dtype=x.dtype), NUMBERS),
-    "max": (lambda x, d, k: x.amax(d, keepdim=k), ANY), "prod": (lambda x, d, k: _prod(x, d, k), NUMBERS),
-    "min": (lambda x, d, k: x.amin(d, keepdim=k), ANY), "any": (lambda x, d, k: x.bool().any(d, keepdim=k), ANY),
-    "all": (lambda x, d, k: x.bool().all(d, keepdim=k), ANY), "mean": (lambda x, d, k: x.mean(d, keepdim=k), WIDE),
-    "variance": (lambda x, d, k: x.var(d, correction=1, keepdim=k), WIDE)}
+    "max": (lambda x, d, k: x.amax(d, keepdim=k), ANY),
+    "prod": (lambda x, d, k: _prod(x, d, k), NUMBERS),
+    "min": (lambda x, d, k: x.amin(d, keepdim=k), ANY),
+    "any": (lambda x, d, k: x.bool().any(d, keepdim=k), ANY),
+    "all": (lambda x, d, k: x.bool().all(d, keepdim=k), ANY),
+    "mean": (lambda x, d, k: x.mean(d, keepdim=k), WIDE),
+    "variance": (lambda x, d, k: x.var(d, correction=1, keepdim=k), WIDE),
+}
 
 
 def _prod(x: torch.Tensor, axes: tuple[int, ...], keep: bool) -> torch.Tensor:
@@ -276,8 +352,12 @@ def _is_best(op: str, row: np.ndarray, i: int) -> bool:
     return row[i] == (row.max() if op == "argmax" else row.min())
 
 
-SCANS = {"cumsum": lambda x, d: x.cumsum(d, dtype=x.dtype), "cumprod": lambda x, d: x.cumprod(d, dtype=x.dtype),
-         "cummax": lambda x, d: x.cummax(d).values, "cummin": lambda x, d: x.cummin(d).values}
+SCANS = {
+    "cumsum": lambda x, d: x.cumsum(d, dtype=x.dtype),
+    "cumprod": lambda x, d: x.cumprod(d, dtype=x.dtype),
+    "cummax": lambda x, d: x.cummax(d).values,
+    "cummin": lambda x, d: x.cummin(d).values,
+}
 
 
 @pytest.mark.parametrize("op", SCANS)
@@ -367,8 +447,28 @@ def test_symbolic_sizes():
         evaluate([grown], {x: data})
 
 
-COMPARED = {*UNARY, *BINARY, *REDUCTIONS, *SCANS, "where", "cast", "round", "const", "iota", "reshape", "permute",
-            "expand", "slice", "argmax", "argmin", "linear", "matmul", "input", "library", "item"}
+COMPARED = {
+    *UNARY,
+    *BINARY,
+    *REDUCTIONS,
+    *SCANS,
+    "where",
+    "cast",
+    "round",
+    "const",
+    "iota",
+    "reshape",
+    "permute",
+    "expand",
+    "slice",
+    "argmax",
+    "argmin",
+    "linear",
+    "matmul",
+    "input",
+    "library",
+    "item",
+}
 
 
 @pytest.mark.parametrize("op", TABLE)

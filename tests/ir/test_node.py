@@ -1,4 +1,5 @@
 """Interning. In: nodes made twice. Out: one object where equal, and two where anything that means something differs."""
+
 from __future__ import annotations
 
 import gc

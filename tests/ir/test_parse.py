@@ -1,6 +1,7 @@
 """Reading printed nodes back. In: random regions and hand-written text. Out: the very nodes, or ParseError naming the
 line.
 """
+
 from __future__ import annotations
 
 import pytest
@@ -31,8 +32,19 @@ def _sizes(draw: st.DrawFn, depth: int = 3) -> index.Dim:
         leaf = draw(st.sampled_from((sym("s0", 2, 512), sym("s1", 1), sym("n_2", -7, 2**40), 3, 8)))
         return leaf
     a, c = draw(_sizes(depth - 1)), draw(_sizes(depth - 1))
-    make_ = draw(st.sampled_from((index.add, index.mul, index.minimum, index.maximum, lambda x, y: index.wrap(x) - y,
-                                  lambda x, y: index.floordiv(x, index.maximum(y, 1)), lambda x, y: index.mod(x, 6))))
+    make_ = draw(
+        st.sampled_from(
+            (
+                index.add,
+                index.mul,
+                index.minimum,
+                index.maximum,
+                lambda x, y: index.wrap(x) - y,
+                lambda x, y: index.floordiv(x, index.maximum(y, 1)),
+                lambda x, y: index.mod(x, 6),
+            )
+        )
+    )
     return make_(a, c)
 
 
@@ -50,8 +62,17 @@ def test_symbolic_sizes_read_back_as_themselves(size, start):
 
 
 @settings(max_examples=200)
-@given(st.text(max_size=12), st.one_of(st.floats(), st.integers(), st.booleans(), st.none(), st.text(), st.tuples(
-    st.integers(), st.text(), st.tuples(st.floats()))))
+@given(
+    st.text(max_size=12),
+    st.one_of(
+        st.floats(),
+        st.integers(),
+        st.booleans(),
+        st.none(),
+        st.text(),
+        st.tuples(st.integers(), st.text(), st.tuples(st.floats())),
+    ),
+)
 def test_attributes_read_back_as_themselves(name, value):
     x = b.placeholder(name or "x", I64, (2,))
     node = make("library", (x,), F32, (2,), token=3, target="aten.foo", detail=value)

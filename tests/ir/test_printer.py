@@ -1,4 +1,5 @@
 """Printed graphs. In: hand-written graphs. Out: the golden text, and key text that only meaning changes."""
+
 from __future__ import annotations
 
 from interfuse.ir import build as b

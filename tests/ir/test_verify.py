@@ -1,4 +1,5 @@
 """The verifier. In: graphs and nodes with one thing wrong each. Out: GraphError that names the node or call."""
+
 from __future__ import annotations
 
 from dataclasses import replace

@@ -1,4 +1,7 @@
-"""Lowered kernels on the null device against the tensor IR's own meaning, for both targets; and what is refused, and why."""
+"""Lowered kernels on the null device against the tensor IR's own meaning, for both targets; and what is refused, and
+why.
+"""
+
 from __future__ import annotations
 
 import math
@@ -127,9 +130,23 @@ def one_element() -> tuple[list[Node], list[Node]]:
     return [x], [b.apply("exp", x)]
 
 
-MAKERS: list[Maker] = [flat_map, bias_map, channel_map, transposed_map, transposed_output, sliced_map, two_outputs,
-                       softmax_rows, statistics, two_axis_reduction, whole_reduction, flattened_rows, half_rows, positions,
-                       one_element]
+MAKERS: list[Maker] = [
+    flat_map,
+    bias_map,
+    channel_map,
+    transposed_map,
+    transposed_output,
+    sliced_map,
+    two_outputs,
+    softmax_rows,
+    statistics,
+    two_axis_reduction,
+    whole_reduction,
+    flattened_rows,
+    half_rows,
+    positions,
+    one_element,
+]
 
 
 def lowered(inputs: list[Node], outputs: list[Node], target: Target) -> tuple[Kernel, tuple[Node, ...]]:
@@ -146,7 +163,9 @@ def test_kernels_mean_what_the_nodes_mean(maker: Maker, target: Target) -> None:
     kernel, reads = lowered(inputs, outputs, target)
     got = null_device.run(kernel, [arrays[r].ravel() for r in reads], [math.prod(o.shape) for o in outputs])
     for array, node, exact in zip(got, outputs, evaluate(outputs, arrays, True), strict=True):
-        np.testing.assert_allclose(array.reshape(node.shape).astype(np.float64), exact, rtol=2e-3 if node.dtype is F16 else 2e-5, atol=2e-6)
+        np.testing.assert_allclose(
+            array.reshape(node.shape).astype(np.float64), exact, rtol=2e-3 if node.dtype is F16 else 2e-5, atol=2e-6
+        )
 
 
 @TARGETS
@@ -166,9 +185,14 @@ def test_roles_are_all_that_differs_between_targets() -> None:
     inputs, outputs = two_outputs()
     cpu, _ = lowered(inputs, outputs, CPU)
     gpu, _ = lowered(inputs, outputs, GPU)
-    assert [a.role for a in cpu.axes] == [Role.GRID, Role.SERIAL] and [a.role for a in gpu.axes] == [Role.GRID, Role.TILE]
+    assert [a.role for a in cpu.axes] == [Role.GRID, Role.SERIAL] and [a.role for a in gpu.axes] == [
+        Role.GRID,
+        Role.TILE,
+    ]
     assert sum(isinstance(s, Loop) for s in cpu.body) == sum(isinstance(s, Loop) for s in gpu.body) == 3
-    assert [p.name for p in cpu.params if p.mode == "scratch"] == ["add_row"] and not [p for p in gpu.params if p.mode == "scratch"]
+    assert [p.name for p in cpu.params if p.mode == "scratch"] == ["add_row"] and not [
+        p for p in gpu.params if p.mode == "scratch"
+    ]
 
 
 def test_a_row_is_read_once() -> None:
@@ -197,7 +221,9 @@ def test_short_rows_share_a_program_on_a_gpu() -> None:
 
 
 def _stores(kernel: Kernel) -> list[Store]:
-    return [s for loop in kernel.body for s in (loop.body if isinstance(loop, Loop) else (loop,)) if isinstance(s, Store)]
+    return [
+        s for loop in kernel.body for s in (loop.body if isinstance(loop, Loop) else (loop,)) if isinstance(s, Store)
+    ]
 
 
 def test_a_trailing_transpose_is_stored_through() -> None:

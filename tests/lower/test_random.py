@@ -1,4 +1,5 @@
 """Random regions, lowered for both targets and run on the null device, mean what their nodes mean."""
+
 from __future__ import annotations
 
 import math
@@ -17,7 +18,9 @@ from tests.strategies import KINDS, arrays_for, regions
 
 
 def lowered(inputs: list[Node], outputs: list[Node], target: Target) -> tuple[Kernel, tuple[Node, ...]]:
-    return lower("kernel", Work(tuple(outputs), frozenset(inputs), {n: contiguous(n.shape) for n in (*inputs, *outputs)}), target)
+    return lower(
+        "kernel", Work(tuple(outputs), frozenset(inputs), {n: contiguous(n.shape) for n in (*inputs, *outputs)}), target
+    )
 
 
 @pytest.mark.parametrize("target", [CPU, GPU], ids=["cpu", "gpu"])
@@ -39,4 +42,6 @@ def test_random_regions(target: Target, region: tuple[list[Node], list[Node]]) -
                 continue
             a, b = array.reshape(node.shape).astype(np.float64), same.astype(np.float64)
             scale = np.nanmax(np.abs(np.where(np.isfinite(b), b, 0)), initial=0.0)
-            np.testing.assert_allclose(a, b, rtol=max(1e-5, 4 * node.dtype.ulp), atol=max(1e-5, 4 * node.dtype.ulp) * scale + 1e-30)
+            np.testing.assert_allclose(
+                a, b, rtol=max(1e-5, 4 * node.dtype.ulp), atol=max(1e-5, 4 * node.dtype.ulp) * scale + 1e-30
+            )

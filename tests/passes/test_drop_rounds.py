@@ -1,4 +1,5 @@
 """Roundings stay where something discrete can see them, and go where nothing can."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,4 +1,7 @@
-"""Every rewrite, on an example that it must change, must keep the bits of every value; and near misses stay as they are."""
+"""Every rewrite, on an example that it must change, must keep the bits of every value; and near misses stay as they
+are.
+"""
+
 from __future__ import annotations
 
 import numpy as np
@@ -52,7 +55,10 @@ def test_every_rule_has_an_example() -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_rules_match(name: str) -> None:
     assert simplified(EXAMPLES[name]) is not EXAMPLES[name]
-    assert (simplified(EXAMPLES[name]).dtype, simplified(EXAMPLES[name]).shape) == (EXAMPLES[name].dtype, EXAMPLES[name].shape)
+    assert (simplified(EXAMPLES[name]).dtype, simplified(EXAMPLES[name]).shape) == (
+        EXAMPLES[name].dtype,
+        EXAMPLES[name].shape,
+    )
 
 
 @pytest.mark.parametrize("name", UNTOUCHED)
@@ -74,9 +80,23 @@ def test_simplifying_again_changes_nothing(name: str) -> None:
     assert simplified(once) is once
 
 
-@pytest.mark.parametrize(("wide", "narrow", "exact"), [
-    (F32, F16, True), (F32, BF16, True), (F16, BF16, False), (F64, I32, True), (F32, I32, False), (F32, I16, True),
-    (I64, I32, True), (I32, U8, True), (U8, I8, False), (I8, U8, False), (F32, BOOL, True), (BOOL, F32, False)])
+@pytest.mark.parametrize(
+    ("wide", "narrow", "exact"),
+    [
+        (F32, F16, True),
+        (F32, BF16, True),
+        (F16, BF16, False),
+        (F64, I32, True),
+        (F32, I32, False),
+        (F32, I16, True),
+        (I64, I32, True),
+        (I32, U8, True),
+        (U8, I8, False),
+        (I8, U8, False),
+        (F32, BOOL, True),
+        (BOOL, F32, False),
+    ],
+)
 def test_holds(wide: DType, narrow: DType, exact: bool) -> None:
     assert holds(wide, narrow) is exact
 

@@ -1,4 +1,5 @@
 """Graphs for the planner's tests. In: a function and example tensors. Out: the captured graph after the passes."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -37,7 +38,9 @@ def captured(f: Callable[..., Any], *inputs: torch.Tensor) -> Graph:
     return graph
 
 
-def planned(f: Callable[..., Any], *inputs: torch.Tensor, target: Target | None = CPU, **options: Any) -> tuple[Plan, Record]:
+def planned(
+    f: Callable[..., Any], *inputs: torch.Tensor, target: Target | None = CPU, **options: Any
+) -> tuple[Plan, Record]:
     """The plan for `f` on a CPU of the table, and the record that planning wrote."""
     record = Record()
     return plan(captured(f, *inputs), target, PROFILE, record, **options), record

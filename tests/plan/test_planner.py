@@ -1,4 +1,5 @@
 """Plans: what joins, what stays apart and why, what is dropped, and that every plan covers and orders its graph."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -34,19 +35,23 @@ def check_order(plan: Plan) -> None:
     assert seen == set(flow.needed)
 
 
-@pytest.mark.parametrize(("f", "expected"), [
-    (lambda: F.gelu(X + V) + Y, ["add+gelu+add"]),
-    (lambda: F.layer_norm(X + Y, (32,), V, V), ["add+layer_norm"]),
-    (lambda: (F.layer_norm(X + Y, (32,), V, V), X + Y), ["add+layer_norm"]),
-    (lambda: torch.softmax(X * 0.125 + V, -1), ["mul+add+softmax"]),
-    (lambda: torch.var_mean(X, -1), ["var_mean"]),
-    (lambda: (X.mean(-1), X.amax(-1)), ["mean+amax"]),
-    (lambda: torch.sort(torch.tanh(X) * 2).values + 1, ["tanh+mul", "sort", "add"]),
-    (lambda: F.gelu(F.linear(X, W)), ["linear+gelu"]),
-    (lambda: F.gelu(F.linear(X, W)) * 2, ["linear", "gelu+mul"]),
-    (lambda: torch.softmax(torch.softmax(X, -1).t().contiguous(), -1), ["softmax+clone", "softmax"]),
-    (lambda: X.sum(0) + 1, ["sum", "add"]),
-], ids=range(11))
+@pytest.mark.parametrize(
+    ("f", "expected"),
+    [
+        (lambda: F.gelu(X + V) + Y, ["add+gelu+add"]),
+        (lambda: F.layer_norm(X + Y, (32,), V, V), ["add+layer_norm"]),
+        (lambda: (F.layer_norm(X + Y, (32,), V, V), X + Y), ["add+layer_norm"]),
+        (lambda: torch.softmax(X * 0.125 + V, -1), ["mul+add+softmax"]),
+        (lambda: torch.var_mean(X, -1), ["var_mean"]),
+        (lambda: (X.mean(-1), X.amax(-1)), ["mean+amax"]),
+        (lambda: torch.sort(torch.tanh(X) * 2).values + 1, ["tanh+mul", "sort", "add"]),
+        (lambda: F.gelu(F.linear(X, W)), ["linear+gelu"]),
+        (lambda: F.gelu(F.linear(X, W)) * 2, ["linear", "gelu+mul"]),
+        (lambda: torch.softmax(torch.softmax(X, -1).t().contiguous(), -1), ["softmax+clone", "softmax"]),
+        (lambda: X.sum(0) + 1, ["sum", "add"]),
+    ],
+    ids=range(11),
+)
 def test_what_joins(f: Callable[[], Any], expected: list[str]) -> None:
     plan, _ = planned(f)
     assert names(plan) == expected
@@ -57,6 +62,7 @@ def test_a_path_through_another_region_keeps_two_apart() -> None:
     def f() -> Any:
         a = torch.tanh(X)
         return a + torch.sort(a).values
+
     plan, record = planned(f)
     assert names(plan) == ["tanh", "sort", "add"]
     refused = [r for e in record.of("region") for r in e.facts["rejected"]]
@@ -106,6 +112,7 @@ def test_equal_layers_share_one_kernel() -> None:
         for _ in range(3):
             x = F.layer_norm(torch.sort(x).values + Y, (32,))
         return x
+
     plan, _ = planned(f)
     kernels = {s.kernel.name for r in plan.regions for c in r.candidates for s in c.steps if isinstance(s, KernelStep)}
     assert len([n for n in names(plan) if n == "add+layer_norm"]) == 3
@@ -116,6 +123,7 @@ def test_views_and_unread_work_are_dropped_with_a_reason() -> None:
     def f() -> Any:
         torch.exp(X).sum(0)
         return X.view(4, 4, 32).transpose(0, 1) + 1
+
     plan, _ = planned(f)
     assert names(plan) == ["add"]
     assert plan.dropped
@@ -146,6 +154,7 @@ def test_planning_is_linear_in_depth() -> None:
         for _ in range(13):
             xs += [xs[-1] + xs[-2], torch.tanh(xs[-1]) * xs[-2]]
         return xs[-1]
+
     plan, _ = planned(ladder, V, V)
     assert len(plan.regions) == 1
     kernel = plan.regions[0].choice.steps[0]

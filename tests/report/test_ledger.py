@@ -1,4 +1,5 @@
 """The ledger. In: sample records. Out: figures that add up, text as expected to the letter, and a stable JSON form."""
+
 from __future__ import annotations
 
 import json
@@ -117,10 +118,16 @@ def test_a_fallback_runs_the_library_and_says_why() -> None:
 
 def test_an_unequal_region_does_not_borrow_a_race() -> None:
     record = compiled()
-    add_region(record, 20, "add + layer_norm", ["aten.layer_norm.default"], (1, 1.0),
-               [candidate("library", "library", 1, 1.0, 50.0), candidate("fused: row, resident", "row", 1, 1.0, 40.0)],
-               1,
-               "predicted")
+    add_region(
+        record,
+        20,
+        "add + layer_norm",
+        ["aten.layer_norm.default"],
+        (1, 1.0),
+        [candidate("library", "library", 1, 1.0, 50.0), candidate("fused: row, resident", "row", 1, 1.0, 40.0)],
+        1,
+        "predicted",
+    )
     other = ledger([record]).regions[-1]
     assert other.choice.median_us is None
     assert other.reason == "predicted"
@@ -128,8 +135,9 @@ def test_an_unequal_region_does_not_borrow_a_race() -> None:
 
 def test_dropped_calls_count_before(whole: Ledger) -> None:
     record = compiled()
-    record.add("call", "30", target="aten.exp.default", launches=1, bytes=MIB, view=False, opaque=False, reason="",
-               source="")
+    record.add(
+        "call", "30", target="aten.exp.default", launches=1, bytes=MIB, view=False, opaque=False, reason="", source=""
+    )
     assert ledger([record]).totals.launches.before == whole.totals.launches.before + 1  # type: ignore[operator]
 
 
@@ -137,8 +145,9 @@ def test_a_graph_without_regions_runs_as_captured() -> None:
     record = Record()
     record.add("model", "graph", plan="77aa", device="cpu")
     record.add("model", "whole model", device="cpu", dtype="f32")
-    record.add("call", "0", target="aten.exp.default", launches=1, bytes=MIB, view=False, opaque=False, reason="",
-               source="")
+    record.add(
+        "call", "0", target="aten.exp.default", launches=1, bytes=MIB, view=False, opaque=False, reason="", source=""
+    )
     alone = ledger([record])
     assert alone.totals.launches == Change(1, 1)
     assert alone.totals.bytes == Change(MIB, MIB)
@@ -168,7 +177,19 @@ def test_the_json_form_is_the_documented_one(whole: Ledger) -> None:
     assert set(values["regions"][0]["candidates"][0]) <= documented
 
 
-@pytest.mark.parametrize(("value", "text"), [(0, "0"), (12, "12"), (4321, "4,321"), (611.6, "612"), (18.0, "18.0"),
-                                             (4.114, "4.11"), (0.0123, "0.012"), (0.0, "0"), (2e-5, "<0.001")])
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (12, "12"),
+        (4321, "4,321"),
+        (611.6, "612"),
+        (18.0, "18.0"),
+        (4.114, "4.11"),
+        (0.0123, "0.012"),
+        (0.0, "0"),
+        (2e-5, "<0.001"),
+    ],
+)
 def test_figures_read_well(value: float, text: str) -> None:
     assert figure(value) == text

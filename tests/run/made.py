@@ -1,4 +1,5 @@
 """Hand-made graphs and plans for runtime tests. In: little. Out: a two-call graph, plans, launchers in PyTorch."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -33,21 +34,33 @@ def chain() -> tuple[Graph, list[Node]]:
     x = b.placeholder("x", F32, SHAPE)
     y = b.apply("exp", x)
     z = b.apply("add", y, x)
-    graph = Graph((Input(x, contiguous(SHAPE)),),
-                  (call("aten.exp.default", (x,), y), call("aten.add.Tensor", (y, x), z)),
-                  (Output(z, contiguous(SHAPE)), Output(y, contiguous(SHAPE))))
+    graph = Graph(
+        (Input(x, contiguous(SHAPE)),),
+        (call("aten.exp.default", (x,), y), call("aten.add.Tensor", (y, x), z)),
+        (Output(z, contiguous(SHAPE)), Output(y, contiguous(SHAPE))),
+    )
     return graph, [x, y, z]
 
 
-def kernel(name: str, inputs: Sequence[Node], outputs: Sequence[Node],
-           strides: dict[Node, tuple[int, ...]] | None = None) -> Kernel:
+def kernel(
+    name: str, inputs: Sequence[Node], outputs: Sequence[Node], strides: dict[Node, tuple[int, ...]] | None = None
+) -> Kernel:
     """A kernel without a body: launchers of these tests compute in PyTorch."""
     found = strides or {}
 
     def param(k: int, node: Node, mode: str) -> Param:
         return Param(f"{mode}{k}", node.dtype, node.shape, found.get(node, contiguous(node.shape).strides), mode)
-    return Kernel(name, (*(param(k, n, "in") for k, n in enumerate(inputs)), Param("row", F32, (8,), (1,), "scratch"),
-                         *(param(k, n, "out") for k, n in enumerate(outputs))), (), ())
+
+    return Kernel(
+        name,
+        (
+            *(param(k, n, "in") for k, n in enumerate(inputs)),
+            Param("row", F32, (8,), (1,), "scratch"),
+            *(param(k, n, "out") for k, n in enumerate(outputs)),
+        ),
+        (),
+        (),
+    )
 
 
 def candidate(label: str, *steps: Any, family: str = "map") -> Candidate:
@@ -63,8 +76,7 @@ def library(*calls: int) -> Candidate:
 def fused_plan() -> tuple[Plan, list[Node]]:
     """`chain` as one region: two kernels (y, then z from y), with the captured calls behind them."""
     graph, (x, y, z) = chain()
-    steps = (KernelStep(kernel("first", [x], [y]), (x,), (y,)),
-             KernelStep(kernel("second", [y, x], [z]), (y, x), (z,)))
+    steps = (KernelStep(kernel("first", [x], [y]), (x,), (y,)), KernelStep(kernel("second", [y, x], [z]), (y, x), (z,)))
     region = Region("both", (0, 1), (x,), (z, y), (candidate("fused", *steps), library(0, 1)))
     return Plan(graph, (region,)), [x, y, z]
 
@@ -81,14 +93,17 @@ def second(tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -> None:
 
 def compiled(function: Callable[..., Any], programs: list[Program], **options: Any) -> Callable[..., Any]:
     """`function` under torch.compile, each graph run by a library Program; those are added to `programs`."""
+
     def compiler(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         program = Program.library(import_graph(gm, inputs), Record())
         programs.append(program)
 
         def run(values: list[Any]) -> list[Any]:
             return program.run(values)
+
         run._boxed_call = True  # type: ignore[attr-defined]
         return run
+
     backend = aot_autograd(fw_compiler=compiler, bw_compiler=compiler, inference_compiler=compiler)
     torch._dynamo.reset()
     return torch.compile(function, backend=backend, **options)

@@ -1,4 +1,5 @@
 """Loading and calling CPU kernels. In: built samples. Out: right results, checked hashes, shared OpenMP threads."""
+
 from __future__ import annotations
 
 import subprocess
@@ -26,7 +27,7 @@ from tests.kernels import BUILDERS
 def relu() -> tuple[Kernel, Artifact]:
     knobs = current()
     kernel = BUILDERS["relu_half"](40, 1000, F32, "serial")
-    artifact, = build([(kernel.name, emit(kernel, compilers.vector_level(knobs)))], knobs, open_cache(knobs))
+    (artifact,) = build([(kernel.name, emit(kernel, compilers.vector_level(knobs)))], knobs, open_cache(knobs))
     return kernel, artifact
 
 
@@ -96,6 +97,11 @@ print(len({line.split()[-1] for line in maps.splitlines() if "gomp" in line}))
 
 def test_one_openmp_runtime_serves_torch_and_kernels() -> None:
     import_path = [p for p in sys.path if p]
-    done = subprocess.run([sys.executable, "-c", f"import sys; sys.path[:0] = {import_path!r}\n{ONE_RUNTIME}"],
-                          capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:0] = {import_path!r}\n{ONE_RUNTIME}"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.stdout.strip() == "1", done.stdout + done.stderr

@@ -34,8 +34,13 @@ class Recording:
 def copy_of(count_symbol: str) -> Kernel:
     n = sym(count_symbol, 0, 1 << 20)
     axis, x = Axis("i", n, Role.GRID, 256), Value("x", F32, ("i",))
-    return Kernel("copy", (Param("x", F32, (n,), (1,)), Param("y", F32, (n,), (1,), "out")), (axis,),
-                  (Load(x, "x", axis.symbol), Store("y", axis.symbol, x)), symbols=(count_symbol,))
+    return Kernel(
+        "copy",
+        (Param("x", F32, (n,), (1,)), Param("y", F32, (n,), (1,), "out")),
+        (axis,),
+        (Load(x, "x", axis.symbol), Store("y", axis.symbol, x)),
+        symbols=(count_symbol,),
+    )
 
 
 def test_a_launch_passes_tensors_sizes_constants_and_options() -> None:
@@ -74,6 +79,7 @@ def test_figures_of_the_first_launch_are_kept() -> None:
     class Compiling(Recording):
         def __getitem__(self, grid: tuple[int, ...]):  # type: ignore[no-untyped-def]
             return lambda *args, **constants: compiled
+
     launcher = gpu.Launcher(emit(KERNEL), KERNEL, Compiling(), "cuda")
     launcher((torch.zeros(256), torch.zeros(256)))
     assert launcher.resources is not None

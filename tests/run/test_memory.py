@@ -1,4 +1,5 @@
 """Peak memory. In: functions whose peak is known by counting. Out: that count."""
+
 from __future__ import annotations
 
 import torch
@@ -14,6 +15,7 @@ def test_two_buffers_live_at_once() -> None:
         z = y * y
         del y
         return z - x
+
     assert peak_bytes(three) == 2 * x.nbytes
     assert peak_bytes(lambda: x.view(-1)) == 0
 
@@ -25,4 +27,5 @@ def test_what_a_first_call_keeps_does_not_count() -> None:
         if not kept:
             kept.append(torch.zeros(1 << 16))
         return torch.empty(16)
+
     assert peak_bytes(caching) == 64

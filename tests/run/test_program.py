@@ -1,4 +1,5 @@
 """Captured models through the library path. In: models. Out: eager's values, layouts, aliasing and memory."""
+
 from __future__ import annotations
 
 import copy
@@ -18,8 +19,8 @@ from interfuse.ir.dtypes import F32
 from interfuse.ir.graph import Graph, Input, Output
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import make
-from interfuse.run.memory import peak_bytes
 from interfuse.plan.flow import analyse
+from interfuse.run.memory import peak_bytes
 from interfuse.run.program import Program
 from tests.run.made import SHAPE, call, chain, compiled
 
@@ -47,13 +48,17 @@ def views(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return a.squeeze(1).t(), c.expand(4, 5, 3), x[1:3, ::2] + 1, x.t().contiguous().view(-1)
 
 
-@pytest.mark.parametrize(("function", "shape"), [
-    (lambda x: torch.relu(x) * 0.5 + 1, (3, 5)),
-    (views, (4, 6)),
-    (lambda x: torch.cat([x, x.exp()], dim=1)[:, 1:].max(dim=1), (4, 6)),
-    (lambda x: x.sort(dim=-1).values.cumsum(-1).to(torch.float16), (4, 6)),
-    (lambda x: torch.where(x > 0, x, torch.zeros((), dtype=x.dtype)) / x.sum(-1, keepdim=True), (0, 6)),
-], ids=["chain", "views", "cat", "sort", "empty"])
+@pytest.mark.parametrize(
+    ("function", "shape"),
+    [
+        (lambda x: torch.relu(x) * 0.5 + 1, (3, 5)),
+        (views, (4, 6)),
+        (lambda x: torch.cat([x, x.exp()], dim=1)[:, 1:].max(dim=1), (4, 6)),
+        (lambda x: x.sort(dim=-1).values.cumsum(-1).to(torch.float16), (4, 6)),
+        (lambda x: torch.where(x > 0, x, torch.zeros((), dtype=x.dtype)) / x.sum(-1, keepdim=True), (0, 6)),
+    ],
+    ids=["chain", "views", "cat", "sort", "empty"],
+)
 def test_functions_give_eagers_values_and_layouts(function: Callable[..., Any], shape: tuple[int, ...]) -> None:
     x = torch.randn(shape)
     with torch.no_grad():
@@ -69,8 +74,9 @@ def test_mlp() -> None:
 def test_tiny_bert(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     transformers = pytest.importorskip("transformers")
-    config = transformers.BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
-                                     vocab_size=50)
+    config = transformers.BertConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, vocab_size=50
+    )
     model = transformers.BertModel(config).eval()
     ids = torch.randint(0, 50, (2, 7))
     with torch.no_grad():
@@ -98,9 +104,13 @@ def test_a_value_that_is_read_after_its_buffer_was_overwritten_is_saved_first(cl
     x = b.placeholder("x", F32, SHAPE)
     y, turned, z = b.apply("exp", x), b.permute(x, (1, 0)), b.apply("neg", b.permute(x, (1, 0)))
     done = make("library", (x, y), F32, SHAPE, token=1)
-    calls = (*([call("aten.clone.default", (x,), x)] if cloned else []), call("aten.exp.default", (x,), y),
-             call("aten.t.default", (x,), turned, view_of=0),
-             call("aten.copy_.default", (x, y), done, effect="mutation"), call("aten.neg.default", (turned,), z))
+    calls = (
+        *([call("aten.clone.default", (x,), x)] if cloned else []),
+        call("aten.exp.default", (x,), y),
+        call("aten.t.default", (x,), turned, view_of=0),
+        call("aten.copy_.default", (x, y), done, effect="mutation"),
+        call("aten.neg.default", (turned,), z),
+    )
     graph = Graph((Input(x, contiguous(SHAPE)),), calls, (Output(z, Layout((1, 6))),))
     value = torch.randn(SHAPE)
     before = value.clone()
@@ -112,6 +122,7 @@ def test_a_value_that_is_read_after_its_buffer_was_overwritten_is_saved_first(cl
 def test_dropout_draws_what_eager_draws() -> None:
     def twice(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return nn.functional.dropout(x, 0.5), nn.functional.dropout(x, 0.5)
+
     fast, x = compiled(twice, []), torch.ones(64)
     torch.manual_seed(3)
     got = fast(x)
@@ -123,6 +134,7 @@ def test_dropout_draws_what_eager_draws() -> None:
 def test_dynamic_sizes_run_through_one_program() -> None:
     def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x.reshape(-1, 2).t() * x.shape[0], x.new_zeros(x.shape[0] + 1) + x.numel()
+
     programs: list[Program] = []
     fast = compiled(function, programs, dynamic=True)
     for rows in (4, 7, 12):
@@ -145,6 +157,7 @@ def test_outputs_share_storage_as_in_eager() -> None:
     def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = x + 1
         return y, y.view(-1), y.clone(), x * 1, x.clone()
+
     x = torch.randn(SHAPE)
     with torch.no_grad():
         y, flat, copied, once, clone = compiled(function, [])(x)
@@ -201,6 +214,7 @@ def test_peak_memory_is_at_most_eagers() -> None:
         for _ in range(6):
             x = (x.exp() + 1).log()
         return x.t().contiguous()
+
     programs: list[Program] = []
     x = torch.randn(64, 128)
     with torch.no_grad():

@@ -1,4 +1,5 @@
 """Regions with kernels: views, layouts, and failures. In: hand-made plans. Out: eager's values regardless."""
+
 from __future__ import annotations
 
 import sys
@@ -43,8 +44,10 @@ def check(program: Program, x: torch.Tensor) -> None:
 def test_kernels_run_in_order_and_the_library_is_left_alone() -> None:
     plan, _ = fused_plan()
     ran: list[str] = []
-    launchers = {name: (lambda tensors, sizes, f=f, name=name: (ran.append(name), f(tensors, sizes)))
-                 for name, f in (("first", first), ("second", second))}
+    launchers = {
+        name: (lambda tensors, sizes, f=f, name=name: (ran.append(name), f(tensors, sizes)))
+        for name, f in (("first", first), ("second", second))
+    }
     record = Record()
     check(Program(plan, launchers, record), torch.randn(SHAPE))
     assert ran == ["first", "second"]
@@ -80,6 +83,7 @@ def test_a_failed_region_keeps_no_memory_from_the_failed_try() -> None:
     def keeps(tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -> None:
         alive.append(tensors[-1])
         raise LaunchError("no")
+
     program = Program(plan, {"first": first, "second": keeps}, Record())
     program(torch.randn(SHAPE))
     (half,) = alive
@@ -92,8 +96,10 @@ def test_a_missing_launcher_or_provider_means_the_library() -> None:
     record = Record()
     check(Program(plan, {"first": first}, record), torch.randn(SHAPE))
     assert "second was not built" in record.of("fallback")[0].facts["error"]
-    region = replace(plan.regions[0], candidates=(
-        candidate("provider", ProviderStep("no.such", (x,), y), LibraryStep(1)), library(0, 1)))
+    region = replace(
+        plan.regions[0],
+        candidates=(candidate("provider", ProviderStep("no.such", (x,), y), LibraryStep(1)), library(0, 1)),
+    )
     record = Record()
     check(Program(replace(plan, regions=(region,)), {}, record), torch.randn(SHAPE))
     assert "there is no provider no.such" in record.of("fallback")[0].facts["error"]
@@ -114,6 +120,7 @@ def test_threads_share_a_program_while_it_falls_back() -> None:
                 check(program, x)
         except BaseException as error:
             wrong.append(error)
+
     threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
     for t in threads:
         t.start()
@@ -128,9 +135,11 @@ def moved_plan(strides: tuple[int, ...]) -> Plan:
     x = b.placeholder("x", F32, (4, 6))
     part = b.permute(b.take_slice(x, (1, 0), (3, 3), (1, 2)), (1, 0))
     out = b.apply("exp", part)
-    calls = (call("aten.slice.Tensor", (x,), part.inputs[0], 0, 1, 4),
-             call("aten.t.default", (part.inputs[0],), part, view_of=0),
-             call("aten.exp.default", (part,), out))
+    calls = (
+        call("aten.slice.Tensor", (x,), part.inputs[0], 0, 1, 4),
+        call("aten.t.default", (part.inputs[0],), part, view_of=0),
+        call("aten.exp.default", (part,), out),
+    )
     graph = Graph((Input(x, contiguous(x.shape)),), calls, (Output(out, contiguous(out.shape)),))
     step = KernelStep(kernel("exp", [part], [out], {part: strides}), (part,), (out,))
     region = Region("exp", (2,), (x,), (out,), (candidate("fused", step), library(2)))
@@ -144,6 +153,7 @@ def test_a_kernel_reads_a_movement_as_it_expects_it(strides: tuple[int, ...], co
     def exp(tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -> None:
         seen.append(tensors[0])
         torch.exp(tensors[0], out=tensors[1])
+
     x = torch.randn(4, 6)
     program = Program(moved_plan(strides), {"exp": exp}, Record())
     (got,) = program(x)
@@ -158,8 +168,9 @@ def test_a_kernel_reads_a_movement_as_it_expects_it(strides: tuple[int, ...], co
 def test_an_empty_output_launches_nothing() -> None:
     x = b.placeholder("x", F32, (0, 6))
     y = b.apply("exp", x)
-    graph = Graph((Input(x, contiguous(x.shape)),), (call("aten.exp.default", (x,), y),),
-                  (Output(y, contiguous(y.shape)),))
+    graph = Graph(
+        (Input(x, contiguous(x.shape)),), (call("aten.exp.default", (x,), y),), (Output(y, contiguous(y.shape)),)
+    )
     step = KernelStep(kernel("exp", [x], [y]), (x,), (y,))
     region = Region("exp", (0,), (x,), (y,), (candidate("fused", step), library(0)))
     record = Record()
@@ -172,9 +183,11 @@ def test_a_failed_region_hands_on_the_layout_that_its_kernel_would_have_given() 
     """A later kernel was built for the first one's strides; after a fallback it must still get them."""
     x = b.placeholder("x", F32, (4, 6))
     y, z = b.apply("exp", x), b.apply("neg", b.apply("exp", x))
-    graph = Graph((Input(x, contiguous(x.shape)),),
-                  (call("aten.exp.default", (x,), y), call("aten.neg.default", (y,), z)),
-                  (Output(z, contiguous(z.shape)),))
+    graph = Graph(
+        (Input(x, contiguous(x.shape)),),
+        (call("aten.exp.default", (x,), y), call("aten.neg.default", (y,), z)),
+        (Output(z, contiguous(z.shape)),),
+    )
     column = {y: (1, 4)}
     first_step = KernelStep(kernel("a", [x], [y], column), (x,), (y,))
     second_step = KernelStep(kernel("b", [y], [z], column), (y,), (z,))
@@ -185,6 +198,7 @@ def test_a_failed_region_hands_on_the_layout_that_its_kernel_would_have_given() 
     def neg(tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -> None:
         seen.append(tensors[0].stride())
         torch.neg(tensors[0], out=tensors[1])
+
     value = torch.randn(4, 6)
     for launcher in (first, Failing(LaunchError)):
         (got,) = Program(Plan(graph, (one, two)), {"a": launcher, "b": neg}, Record())(value)
@@ -197,9 +211,11 @@ def test_a_provider_gives_a_nodes_shape() -> None:
     flat = b.linear(b.reshape(x, (6, 8)), w)
     out = b.apply("tanh", b.reshape(flat, (2, 3, 5)))
     whole = b.reshape(flat, (2, 3, 5))
-    graph = Graph((Input(x, contiguous(x.shape)), Input(w, contiguous(w.shape))),
-                  (call("aten.linear.default", (x, w), whole), call("aten.tanh.default", (whole,), out)),
-                  (Output(out, contiguous(out.shape)),))
+    graph = Graph(
+        (Input(x, contiguous(x.shape)), Input(w, contiguous(w.shape))),
+        (call("aten.linear.default", (x, w), whole), call("aten.tanh.default", (whole,), out)),
+        (Output(out, contiguous(out.shape)),),
+    )
     step = ProviderStep("onednn.linear", flat.inputs, out, (("activation", "tanh"),))
     region = Region("linear", (0, 1), (x, w), (out,), (candidate("p", step, family="provider"), library(0, 1)))
     a, c = torch.randn(2, 3, 8), torch.randn(5, 8)

@@ -1,4 +1,5 @@
 """Providers against what they claim to mean. In: providers, awkward operands. Out: the float64 evaluator agrees."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -38,8 +39,9 @@ def check(name: str, tensors: Sequence[torch.Tensor], attrs: dict[str, str]) -> 
     np.testing.assert_allclose(got.double().numpy(), want, rtol=allowed, atol=allowed)
 
 
-def operands(dtype: torch.dtype = torch.float32, batch: tuple[int, ...] = (5,),
-             bias: bool = True) -> list[torch.Tensor]:
+def operands(
+    dtype: torch.dtype = torch.float32, batch: tuple[int, ...] = (5,), bias: bool = True
+) -> list[torch.Tensor]:
     torch.manual_seed(0)
     made = [torch.randn(*batch, 12), torch.randn(7, 12) / 3]
     return [t.to(dtype) for t in (*made, *([torch.randn(7)] if bias else []))]
@@ -120,6 +122,7 @@ def test_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_provider_that_fails_when_tried_gives_its_first_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(tensors: Sequence[torch.Tensor], attrs: object) -> torch.Tensor:
         raise RuntimeError("no primitive\nmore lines")
+
     worse = replace(PROVIDERS["aten.linear"], run=broken)
     monkeypatch.setattr(providers, "PROVIDERS", {**PROVIDERS, "aten.linear": worse})
     assert probe("aten.linear", "f32", "cpu") == "aten.linear fails here: no primitive"

@@ -1,4 +1,5 @@
 """Views of buffers. In: random movement chains and layouts. Out: what NumPy makes of them, as views where possible."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -49,8 +50,11 @@ def test_views_are_what_the_nodes_mean(made: tuple[Node, tuple[Node, ...]], how:
     start, chain = made
     if not chain:
         return
-    x = {"plain": torch.randn(2, 3, 4), "inside": torch.randn(3, 3, 4)[1:],
-         "turned": torch.randn(4, 3, 2).permute(2, 1, 0)}[how]
+    x = {
+        "plain": torch.randn(2, 3, 4),
+        "inside": torch.randn(3, 3, 4)[1:],
+        "turned": torch.randn(4, 3, 2).permute(2, 1, 0),
+    }[how]
     (want,) = evaluate([chain[-1]], {start: x.numpy()})
     assert torch.equal(moved(x, chain, {}), torch.from_numpy(want.copy()))
     for base in (contiguous(start.shape), Layout(x.stride()), None):

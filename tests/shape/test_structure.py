@@ -3,6 +3,7 @@
 Nothing of the package is imported. Every rule is a function from a parsed file to the sentences that it earns, so that
 the last test can show that each rule is able to fail. Every exception has a reason and must still be needed.
 """
+
 from __future__ import annotations
 
 import ast
@@ -17,8 +18,23 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "interfuse"
 
-ROWS = ("base", "device", "ir", "capture", "passes", "lower", "cost", "plan", "emit", "build", "run", "tune", "report",
-        "driver", "cli")
+ROWS = (
+    "base",
+    "device",
+    "ir",
+    "capture",
+    "passes",
+    "lower",
+    "cost",
+    "plan",
+    "emit",
+    "build",
+    "run",
+    "tune",
+    "report",
+    "driver",
+    "cli",
+)
 """A row imports from itself and from the rows before it; the package's own files stand after the last row."""
 
 ALLOWED_IN = {
@@ -44,7 +60,9 @@ FILE_LINES, FUNCTION_LINES = 400, 60
 
 FOREIGN_WORDS = re.compile(
     r"/work/|/tmp/|/home/\w|/root/|/opt/|\bhelper agent|\bsub-?agent|\bthis session\b|\.\./shared|/shared/|"
-    r"\bas an? (?:AI|language model)\b", re.IGNORECASE)
+    r"\bas an? (?:AI|language model)\b",
+    re.IGNORECASE,
+)
 """What committed text never says: paths of one machine, and how or where the text came to be."""
 
 
@@ -98,6 +116,7 @@ def functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.Functi
 
 
 # --- The rules: each gives the sentences that a file earns.
+
 
 def imports_earlier_rows_only(file: File) -> Iterator[str]:
     for name, line in imports(file.tree):
@@ -167,6 +186,7 @@ def public_things_have_docstrings(file: File) -> Iterator[str]:
                 yield f"{file.path}:{node.lineno} {prefix}{node.name} has no docstring"
             if isinstance(node, ast.ClassDef):
                 yield from walk(node.body, f"{node.name}.")
+
     yield from walk(file.tree.body, "")
 
 
@@ -178,9 +198,17 @@ def speaks_of_the_product_alone(file: File) -> Iterator[str]:
 
 Rule = Callable[[File], Iterator[str]]
 RULES: tuple[Rule, ...] = (
-    imports_earlier_rows_only, stands_in_a_row, heavy_packages_stay_in_their_rows, imports_at_the_top, has_no_global,
-    file_is_short, functions_are_short, module_says_purpose_in_and_out, public_things_have_docstrings,
-    speaks_of_the_product_alone)
+    imports_earlier_rows_only,
+    stands_in_a_row,
+    heavy_packages_stay_in_their_rows,
+    imports_at_the_top,
+    has_no_global,
+    file_is_short,
+    functions_are_short,
+    module_says_purpose_in_and_out,
+    public_things_have_docstrings,
+    speaks_of_the_product_alone,
+)
 
 
 def sources() -> list[File]:
@@ -199,11 +227,14 @@ def test_every_file_keeps(rule: Rule) -> None:
 
 # --- What concerns several files at once.
 
+
 def dependencies() -> dict[str, set[str]]:
     """Each module with the modules of the package that it imports when it is imported itself."""
     modules = {f.module for f in FILES}
-    return {f.module: {n.removeprefix("interfuse.") for n, _ in imports(f.tree) if n.startswith("interfuse.")} & modules
-            for f in FILES}
+    return {
+        f.module: {n.removeprefix("interfuse.") for n, _ in imports(f.tree) if n.startswith("interfuse.")} & modules
+        for f in FILES
+    }
 
 
 def cycle(graph: dict[str, set[str]]) -> list[str]:
@@ -212,7 +243,7 @@ def cycle(graph: dict[str, set[str]]) -> list[str]:
 
     def visit(name: str, path: list[str]) -> list[str]:
         if name in path:
-            return [*path[path.index(name):], name]
+            return [*path[path.index(name) :], name]
         if name in done:
             return []
         for other in sorted(graph.get(name, ())):
@@ -231,11 +262,17 @@ def test_no_import_cycle() -> None:
 
 def test_every_exception_is_still_needed() -> None:
     lines = {f.path: len(f.text.splitlines()) for f in FILES}
-    stale = [p for p, (allowed, reason) in LONG_FILES.items()
-             if not reason or lines.get(p, 0) <= FILE_LINES or lines[p] + 50 < allowed]
+    stale = [
+        p
+        for p, (allowed, reason) in LONG_FILES.items()
+        if not reason or lines.get(p, 0) <= FILE_LINES or lines[p] + 50 < allowed
+    ]
     long = {f"{f.path}::{n}": (fn.end_lineno or 0) - fn.lineno + 1 for f in FILES for n, fn in functions(f.tree)}
-    stale += [n for n, (allowed, reason) in LONG_FUNCTIONS.items()
-              if not reason or long.get(n, 0) <= FUNCTION_LINES or long[n] + 15 < allowed]
+    stale += [
+        n
+        for n, (allowed, reason) in LONG_FUNCTIONS.items()
+        if not reason or long.get(n, 0) <= FUNCTION_LINES or long[n] + 15 < allowed
+    ]
     used = {(f.row, n.split(".")[0]) for f in FILES for _, fn in functions(f.tree) for n, _ in imports(fn)}
     stale += [f"lazy import of {package} in {row}" for row, package in LAZY if (row, package) not in used]
     assert not stale, f"exceptions that are not needed any more, or have no reason: {stale}"
@@ -252,14 +289,22 @@ def test_the_operator_table_is_complete() -> None:
     """Every meaning that a row names is written, and where a backend has no text a constant says why."""
     ops, meanings = (next(f for f in FILES if f.path == path) for path in ("ir/ops.py", "ir/numpy_meaning.py"))
     written = {n.name for n in meanings.tree.body if isinstance(n, ast.FunctionDef)} | {
-        name.id for n in meanings.tree.body if isinstance(n, ast.Assign)
-        for target in n.targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+        name.id
+        for n in meanings.tree.body
+        if isinstance(n, ast.Assign)
+        for target in n.targets
+        for name in ast.walk(target)
+        if isinstance(name, ast.Name)
+    }
     assert len(list(table_rows(ops))) >= 50
     for line, text in table_rows(ops):
         missing = set(re.findall(r"\bm\.(\w+)", text)) - written
         assert not missing, f"ir/ops.py:{line} names meanings that are not written: {missing}"
-    reasons = [n.value.value for n in ast.walk(ops.tree) if isinstance(n, ast.Assign)
-               and isinstance(n.value, ast.Constant) and isinstance(n.value.value, str)]
+    reasons = [
+        n.value.value
+        for n in ast.walk(ops.tree)
+        if isinstance(n, ast.Assign) and isinstance(n.value, ast.Constant) and isinstance(n.value.value, str)
+    ]
     assert reasons
     assert all(r.startswith("none: ") and len(r) > len("none: because") for r in reasons), reasons
 
@@ -282,8 +327,12 @@ def test_every_knob_is_documented_and_only_the_table_reads_the_environment() -> 
     for name, env, doc in knob_fields():
         assert env.startswith("INTERFUSE_") and len(doc) >= 15, f"knob {name} needs a variable and a sentence"
         assert env in page, f"the README's table of settings lacks {env}"
-    readers = {f.path for f in FILES for n in ast.walk(f.tree)
-               if isinstance(n, ast.Attribute) and n.attr in ("environ", "getenv")} - {"base/knobs.py"}
+    readers = {
+        f.path
+        for f in FILES
+        for n in ast.walk(f.tree)
+        if isinstance(n, ast.Attribute) and n.attr in ("environ", "getenv")
+    } - {"base/knobs.py"}
     assert readers == set(ENVIRONMENT_READERS), "only base/knobs.py and the exceptions listed here read the environment"
 
 
@@ -291,8 +340,11 @@ def committed_text() -> list[File]:
     """Text files outside the package: tests, pages, scripts, settings."""
     kinds = {".py", ".md", ".toml", ".txt", ".json", ".csv", ""}
     found = {p: p.relative_to(ROOT).parts for p in sorted(ROOT.rglob("*")) if p.suffix in kinds and p.is_file()}
-    return [File("/".join(parts), p.read_text(errors="replace")) for p, parts in found.items()
-            if "__pycache__" not in parts and not any(k.startswith(".") and k != ".ci" for k in parts)]
+    return [
+        File("/".join(parts), p.read_text(errors="replace"))
+        for p, parts in found.items()
+        if "__pycache__" not in parts and not any(k.startswith(".") and k != ".ci" for k in parts)
+    ]
 
 
 def test_committed_text_speaks_of_the_product_alone() -> None:

@@ -1,4 +1,5 @@
 """Timing. In: samples, contenders that note their turns. Out: medians with intervals, fair turns."""
+
 from __future__ import annotations
 
 import itertools
@@ -30,6 +31,7 @@ def test_contenders_take_turns_and_the_first_one_changes(monkeypatch: pytest.Mon
     def timer(label: str) -> float:
         turns.append(label)
         return float(len(turns))
+
     monkeypatch.setattr(bench, "_host_timer", lambda contenders: timer)
     found = compare(dict.fromkeys("abc", lambda: None), rounds=4)
     assert "".join(turns) == "abcbcacababc"
@@ -43,6 +45,7 @@ def test_a_stall_within_a_burst_of_short_work_does_not_count(monkeypatch: pytest
     def work() -> None:
         runs[0] += 1
         now[0] += 1.0 if runs[0] % 5 == 0 else 2**-16
+
     assert compare({"a": work}, rounds=3)["a"].median == 2**-16
     assert runs[0] == 3 + 3 * 13
 

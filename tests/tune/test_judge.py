@@ -1,4 +1,5 @@
 """The accuracy contract. In: results with known faults. Out: a share above one for each fault, below one without."""
+
 from __future__ import annotations
 
 import math

@@ -1,4 +1,5 @@
 """The race. In: regions with right, wrong, failing, equal candidates. Out: the choice, its reason, what is stored."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -48,15 +49,19 @@ def at(median: float, width: float = 0.1) -> Timing:
     return Timing(median, median - width, median + width, 15)
 
 
-@pytest.mark.parametrize(("times", "want"), [
-    ({"library": at(9), "a": at(3), "b": at(5)}, "a"),
-    ({"library": at(2), "a": at(3), "b": at(5)}, "library"),
-    ({"library": at(9), "a": at(3), "b": at(3.05)}, "b"),       # tied: fewer launches
-    ({"library": at(9), "a": at(3.05), "c": at(3)}, "a"),       # tied, launches too: the earlier one
-    ({"library": at(3.02), "b": at(3.05)}, "library"),          # tied with the library but not below it
-    ({"library": at(3.05), "b": at(3.02)}, "b"),
-    ({"a": at(1)}, "library"),                                  # the library was not timed: nothing is known
-], ids=range(7))
+@pytest.mark.parametrize(
+    ("times", "want"),
+    [
+        ({"library": at(9), "a": at(3), "b": at(5)}, "a"),
+        ({"library": at(2), "a": at(3), "b": at(5)}, "library"),
+        ({"library": at(9), "a": at(3), "b": at(3.05)}, "b"),  # tied: fewer launches
+        ({"library": at(9), "a": at(3.05), "c": at(3)}, "a"),  # tied, launches too: the earlier one
+        ({"library": at(3.02), "b": at(3.05)}, "library"),  # tied with the library but not below it
+        ({"library": at(3.05), "b": at(3.02)}, "b"),
+        ({"a": at(1)}, "library"),  # the library was not timed: nothing is known
+    ],
+    ids=range(7),
+)
 def test_decisions(times: dict[str, Timing], want: str) -> None:
     two = replace(candidate("a"), launches=2)
     region = region_of(two, candidate("b"), replace(candidate("c"), launches=2), replace(library(), launches=3))
@@ -104,6 +109,7 @@ def test_results_are_stored_and_not_measured_again(tmp_path: Path, monkeypatch: 
 
         def never(*args: object) -> None:
             raise AssertionError("measured again")
+
         monkeypatch.setattr(race_module, "measured", never)
         again = Record()
         assert race_plan(plan, launchers, CPU, "device", given, again) == chosen
@@ -120,6 +126,7 @@ def test_equal_regions_are_measured_once_and_a_spent_budget_measures_none(monkey
     def counting(*args: object) -> Result:
         count.append(1)
         return result(at(2), fused=at(1))
+
     monkeypatch.setattr(race_module, "measured", counting)
     with knobs.override(cache=False) as given:
         race_plan(twice, {}, CPU, "d", given, Record())
@@ -162,8 +169,9 @@ def test_stored_nonsense_is_measured_again() -> None:
 def test_sizes_that_change_are_not_measured() -> None:
     x = b.placeholder("x", F32, (sym("s0", 1, 9), 4))
     y = b.apply("exp", x)
-    graph = Graph((Input(x, contiguous(x.shape)),), (call("aten.exp.default", (x,), y),),
-                  (Output(y, contiguous(y.shape)),))
+    graph = Graph(
+        (Input(x, contiguous(x.shape)),), (call("aten.exp.default", (x,), y),), (Output(y, contiguous(y.shape)),)
+    )
     step = KernelStep(kernel("k", [x], [y]), (x,), (y,))
     plan = Plan(graph, (Region("exp", (0,), (x,), (y,), (candidate("k", step), library(0))),))
     record = Record()
@@ -197,10 +205,12 @@ def test_keys_are_equal_for_equal_regions_only() -> None:
     def keyed(name: str, op: str = "exp", size: int = 6, device: str = "d") -> str:
         x = b.placeholder(name, F32, (4, size))
         y = b.apply(op, x)
-        graph = Graph((Input(x, contiguous(x.shape)),), (call(f"aten.{op}.default", (x,), y),),
-                      (Output(y, contiguous(y.shape)),))
+        graph = Graph(
+            (Input(x, contiguous(x.shape)),), (call(f"aten.{op}.default", (x,), y),), (Output(y, contiguous(y.shape)),)
+        )
         step = KernelStep(kernel("k", [x], [y]), (x,), (y,))
         return trial.region_key(Region(name, (0,), (x,), (y,), (candidate("k", step), library(0))), graph, device)
+
     assert keyed("x") == keyed("y")
     assert len({keyed("x"), keyed("x", "sin"), keyed("x", size=7), keyed("x", device="e")}) == 4
 
@@ -212,4 +222,5 @@ def test_a_region_that_reads_a_narrow_buffer_does_not_depend_on_what_made_it() -
         out = b.cast(b.apply("exp", wide), BF16)
         graph = Graph((), (call("aten.exp.default", (held,), out),), ())
         return trial.region_key(Region("r", (0,), (held,), (out,), (library(0),)), graph, "d")
+
     assert keyed("sin") == keyed("cos")

@@ -4,6 +4,7 @@ do.
 Every class derives from InterfuseError, so a caller can catch the whole catalogue at once. A message is one sentence
 that names what failed and ends with what the user can do about it.
 """
+
 from __future__ import annotations
 
 

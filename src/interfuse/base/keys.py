@@ -1,4 +1,5 @@
 """Content keys. In: texts and plain values. Out: short stable hashes that name cache entries."""
+
 from __future__ import annotations
 
 import hashlib

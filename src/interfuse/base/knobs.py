@@ -3,6 +3,7 @@
 A knob is read once a compile, through `current()`, and travels from there as a frozen value; `override()` changes
 knobs for a block of code in this thread, which tests and the bisection use.
 """
+
 from __future__ import annotations
 
 import contextlib

@@ -2,6 +2,7 @@
 
 A stage writes `record.add(stage, subject, **facts)`; nothing is ever changed or taken out. Facts are plain JSON values.
 """
+
 from __future__ import annotations
 
 import json

@@ -4,6 +4,7 @@ One SQLite file that any number of processes may use at once, readable and writa
 a damaged file is set aside and begun again, and where no file can be used the values live in memory until the process
 ends.
 """
+
 from __future__ import annotations
 
 import json

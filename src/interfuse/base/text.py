@@ -1,4 +1,5 @@
 """A small writer of indented text, shared by the emitters and printers. In: lines. Out: one string."""
+
 from __future__ import annotations
 
 import contextlib

@@ -4,6 +4,7 @@ An entry is a folder named by its key with the files and manifest.json (a SHA-25
 It appears by one rename, so that many processes can build the same key at once and readers see all of it or nothing.
 Folders belong to us alone (0700): one that others own or can write is refused, as are files that do not match.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -132,8 +133,10 @@ def open_cache(knobs: Knobs) -> Cache:
             if not os.access(folder, os.W_OK | os.X_OK):
                 raise PermissionError(f"no permission to write {folder}")
     except (OSError, ValueError) as error:
-        return _temporary(f"The cache folder {root} cannot be used ({error}) and kernels are built into a temporary "
-                          f"one; give a writable folder by INTERFUSE_CACHE.")
+        return _temporary(
+            f"The cache folder {root} cannot be used ({error}) and kernels are built into a temporary "
+            f"one; give a writable folder by INTERFUSE_CACHE."
+        )
     return Cache(root)
 
 

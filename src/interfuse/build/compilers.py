@@ -3,6 +3,7 @@
 Flags never relax IEEE 754: no -ffast-math, and no contraction either, so that a product and a sum round like eager's
 two operators do; the prelude asks for fused multiply-adds where it wants them.
 """
+
 from __future__ import annotations
 
 import platform
@@ -18,11 +19,24 @@ from interfuse.base.knobs import Knobs
 ABI = "interfuse-cpp-1"
 """Changes when the calling convention of built kernels does, which makes every old cache entry another key."""
 
-_NEEDS = {"avx512": frozenset(("avx512f", "avx512bw", "avx512dq", "avx512vl")),
-          "avx2": frozenset(("avx2", "fma", "bmi2")), "portable": frozenset[str]()}
+_NEEDS = {
+    "avx512": frozenset(("avx512f", "avx512bw", "avx512dq", "avx512vl")),
+    "avx2": frozenset(("avx2", "fma", "bmi2")),
+    "portable": frozenset[str](),
+}
 _MARCH = {"avx512": "-march=x86-64-v4", "avx2": "-march=x86-64-v3", "portable": "-march=x86-64"}
-_COMMON = ("-std=c++17", "-O3", "-shared", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math",
-           "-ffp-contract=off", "-fwrapv", "-Wno-psabi")
+_COMMON = (
+    "-std=c++17",
+    "-O3",
+    "-shared",
+    "-fPIC",
+    "-fopenmp",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ffp-contract=off",
+    "-fwrapv",
+    "-Wno-psabi",
+)
 
 
 @dataclass(frozen=True)
@@ -45,8 +59,10 @@ def find(knobs: Knobs) -> Compiler:
     """The compiler that knob `cxx` names. CompilerMissingError says how to get one."""
     path = shutil.which(knobs.cxx)
     if path is None:
-        raise CompilerMissingError(f"There is no C++ compiler {knobs.cxx!r}: install g++ 12 or newer (Debian, Ubuntu: "
-                                   f"apt-get install g++), or name another one by INTERFUSE_CXX.")
+        raise CompilerMissingError(
+            f"There is no C++ compiler {knobs.cxx!r}: install g++ 12 or newer (Debian, Ubuntu: "
+            f"apt-get install g++), or name another one by INTERFUSE_CXX."
+        )
     return Compiler(path, _version(path, Path(path).stat().st_mtime_ns))
 
 

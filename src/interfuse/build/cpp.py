@@ -2,6 +2,7 @@
 
 Compilers are processes; several run side by side. What differs in anything that matters to the result has another key.
 """
+
 from __future__ import annotations
 
 import os
@@ -36,8 +37,9 @@ class Artifact:
     source_path: Path
 
 
-def build(sources: Sequence[tuple[str, str]], knobs: Knobs, cache: Cache,
-          on_done: Callable[[Artifact], None] | None = None) -> list[Artifact]:
+def build(
+    sources: Sequence[tuple[str, str]], knobs: Knobs, cache: Cache, on_done: Callable[[Artifact], None] | None = None
+) -> list[Artifact]:
     """Artifacts of the (name, text) sources, in order. `on_done` is called, one at a time, as each becomes ready.
 
     BuildError carries the compiler's first lines and the path of the source; CompilerMissingError as `compilers.find`.

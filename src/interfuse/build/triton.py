@@ -3,6 +3,7 @@
 Works for GPUs that are absent. Kernels are compiled in worker processes, one job at a time each: where a kernel ends
 its worker, it alone is reported and a new worker takes the next one.
 """
+
 from __future__ import annotations
 
 import json
@@ -65,8 +66,9 @@ class _Worker:
         self._process.communicate()
 
 
-def compile_offline(sources: Sequence[TritonSource], target: str, workers: int = 1, cache: Path | None = None,
-                    assembly: bool = False) -> list[Resources | BuildError]:
+def compile_offline(
+    sources: Sequence[TritonSource], target: str, workers: int = 1, cache: Path | None = None, assembly: bool = False
+) -> list[Resources | BuildError]:
     """Compile for `target` ("cuda:90", "hip:gfx942") with `workers` processes; results in the order of `sources`.
 
     `cache` is Triton's cache folder (its own default for None); `assembly` keeps PTX or AMDGCN text in the results.
@@ -108,16 +110,34 @@ def compile_offline(sources: Sequence[TritonSource], target: str, workers: int =
 
 
 def _job(source: TritonSource, target: str, assembly: bool) -> dict[str, Any]:
-    return {"text": source.text, "entry": source.entry, "arguments": source.arguments, "constants": source.constants,
-            "warps": source.warps, "target": target, "assembly": assembly, "options": options(target.split(":")[0])}
+    return {
+        "text": source.text,
+        "entry": source.entry,
+        "arguments": source.arguments,
+        "constants": source.constants,
+        "warps": source.warps,
+        "target": target,
+        "assembly": assembly,
+        "options": options(target.split(":")[0]),
+    }
 
 
 def _result(source: TritonSource, target: str, answer: dict[str, Any] | None) -> Resources | BuildError:
     if answer is None:
-        return BuildError(f"{source.entry}: the compiler for {target} crashed or passed {SECONDS:.0f} s; "
-                          "the region runs the library path.")
+        return BuildError(
+            f"{source.entry}: the compiler for {target} crashed or passed {SECONDS:.0f} s; "
+            "the region runs the library path."
+        )
     if not answer["ok"]:
         first = "\n".join(str(answer["error"]).strip().splitlines()[:8])
         return BuildError(f"{source.entry} does not compile for {target}: {first}")
-    return Resources(source.entry, target, answer["registers"], answer["spills"], answer["shared"], source.warps,
-                     answer["seconds"], answer["assembly"])
+    return Resources(
+        source.entry,
+        target,
+        answer["registers"],
+        answer["spills"],
+        answer["shared"],
+        source.warps,
+        answer["seconds"],
+        answer["assembly"],
+    )

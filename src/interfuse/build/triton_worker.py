@@ -5,6 +5,7 @@ first line out is {"triton": version}. A job is {text, entry, arguments, constan
 its result {ok, error} or {ok, registers, spills, shared, seconds, assembly_bytes, assembly}. The first argument names
 Triton's cache folder.
 """
+
 from __future__ import annotations
 
 import json
@@ -45,8 +46,14 @@ def compile_job(job: dict[str, Any]) -> dict[str, Any]:
     compiled = triton.compile(source, target=target, options={"num_warps": job["warps"], **job["options"]})
     assembly = compiled.asm["ptx" if kind == "cuda" else "amdgcn"]
     figures = _nvidia(assembly, int(arch)) if kind == "cuda" else _amd(assembly)
-    return {"ok": True, **figures, "shared": compiled.metadata.shared, "seconds": time.perf_counter() - started,
-            "assembly_bytes": len(assembly), "assembly": assembly if job["assembly"] else ""}
+    return {
+        "ok": True,
+        **figures,
+        "shared": compiled.metadata.shared,
+        "seconds": time.perf_counter() - started,
+        "assembly_bytes": len(assembly),
+        "assembly": assembly if job["assembly"] else "",
+    }
 
 
 def _nvidia(ptx: str, arch: int) -> dict[str, int]:
@@ -55,8 +62,15 @@ def _nvidia(ptx: str, arch: int) -> dict[str, int]:
         path = Path(folder) / "kernel.ptx"
         path.write_text(ptx)
         # Beside the input and output these are the flags that Triton itself gives.
-        command = [get_ptxas(arch).path, "-v", "--fmad=false", f"--gpu-name={sm_arch_from_capability(arch)}", str(path),
-                   "-o", str(path.with_suffix(".cubin"))]
+        command = [
+            get_ptxas(arch).path,
+            "-v",
+            "--fmad=false",
+            f"--gpu-name={sm_arch_from_capability(arch)}",
+            str(path),
+            "-o",
+            str(path.with_suffix(".cubin")),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     report = done.stderr + done.stdout
     registers = max(int(n) for n in re.findall(r"Used (\d+) registers", report))
@@ -66,8 +80,10 @@ def _nvidia(ptx: str, arch: int) -> dict[str, int]:
 
 def _amd(assembly: str) -> dict[str, int]:
     """Vector registers a thread and bytes spilled, as the assembly's metadata states them."""
+
     def figure(name: str) -> int:
         return max((int(n) for n in re.findall(rf"\.{name}:\s+(\d+)", assembly)), default=0)
+
     return {"registers": figure("vgpr_count"), "spills": 4 * figure("vgpr_spill_count")}
 
 

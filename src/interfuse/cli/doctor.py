@@ -2,6 +2,7 @@
 
 Each package is tried in a process of its own, so that a broken installation is a finding here and not a crash.
 """
+
 from __future__ import annotations
 
 import os
@@ -29,8 +30,10 @@ count = torch.cuda.device_count()
 built = torch.version.cuda or torch.version.hip
 print(", ".join(torch.cuda.get_device_name(i) for i in range(count)) if built else "cpu build")
 """
-SAMPLE = 'extern "C" int sum(const int* x, int n) { int s = 0;\n#pragma omp parallel for reduction(+:s)\n' \
-         "for (int i = 0; i < n; ++i) s += x[i]; return s; }\n"
+SAMPLE = (
+    'extern "C" int sum(const int* x, int n) { int s = 0;\n#pragma omp parallel for reduction(+:s)\n'
+    "for (int i = 0; i < n; ++i) s += x[i]; return s; }\n"
+)
 
 
 @dataclass(frozen=True)
@@ -82,13 +85,18 @@ def _torch() -> Finding:
     if not ok:
         return Finding("PyTorch", "missing", said, "install torch 2.11 or newer")
     numbers = tuple(int(n) for n in said.split("+")[0].split(".")[:2])
-    return Finding("PyTorch", "ok", said) if numbers >= (2, 11) else Finding(
-        "PyTorch", "missing", said, "upgrade torch to 2.11 or newer")
+    return (
+        Finding("PyTorch", "ok", said)
+        if numbers >= (2, 11)
+        else Finding("PyTorch", "missing", said, "upgrade torch to 2.11 or newer")
+    )
 
 
 def _compiler(knobs: Knobs) -> Finding:
-    remedy = ("install g++ (Debian: apt-get install g++) or name a compiler in INTERFUSE_CXX; "
-              "without one, CPU models run unfused")
+    remedy = (
+        "install g++ (Debian: apt-get install g++) or name a compiler in INTERFUSE_CXX; "
+        "without one, CPU models run unfused"
+    )
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "sample.cpp"
         source.write_text(SAMPLE, encoding="utf-8")
@@ -101,8 +109,13 @@ def _compiler(knobs: Knobs) -> Finding:
 
 def _triton() -> Finding:
     ok, said = _run(sys.executable, "-c", TRITON)
-    return Finding("Triton", "ok", said) if ok else Finding(
-        "Triton", "note", "not installed", "needed for GPUs only: install the one that fits your torch (3.6 or 3.7)")
+    return (
+        Finding("Triton", "ok", said)
+        if ok
+        else Finding(
+            "Triton", "note", "not installed", "needed for GPUs only: install the one that fits your torch (3.6 or 3.7)"
+        )
+    )
 
 
 def _gpu() -> Finding:
@@ -120,6 +133,7 @@ def _cache(knobs: Knobs) -> Finding:
         return Finding("cache", "note", "switched off", "unset INTERFUSE_USE_CACHE to keep built kernels")
     there = next(p for p in (knobs.cache_dir, *knobs.cache_dir.absolute().parents) if p.exists())
     if not (there.is_dir() and os.access(there, os.W_OK)):
-        return Finding("cache", "missing", f"{knobs.cache_dir} cannot be written",
-                       "name a folder of yours in INTERFUSE_CACHE")
+        return Finding(
+            "cache", "missing", f"{knobs.cache_dir} cannot be written", "name a folder of yours in INTERFUSE_CACHE"
+        )
     return Finding("cache", "ok", str(knobs.cache_dir))

@@ -2,6 +2,7 @@
 
 The function takes no arguments and returns (model, inputs) or (model, inputs, kwargs), inputs a tuple or one tensor.
 """
+
 from __future__ import annotations
 
 import importlib
@@ -30,8 +31,15 @@ def explain(
     console = Console(stderr=True)
     try:
         with console.status("compiling ...") as status:
-            ledger = interfuse.explain(model, inputs, kwargs=kwargs, measure=measure, peers=peer or (), name=target,
-                                       watch=lambda stage: status.update(f"{stage} ..."))
+            ledger = interfuse.explain(
+                model,
+                inputs,
+                kwargs=kwargs,
+                measure=measure,
+                peers=peer or (),
+                name=target,
+                watch=lambda stage: status.update(f"{stage} ..."),
+            )
         text = ledger.region(region) if region else None
     except InterfuseError as error:
         fail(str(error), 1)

@@ -1,4 +1,5 @@
 """A prediction. In: seconds and their parts. Out: the frozen Estimate that candidates carry."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

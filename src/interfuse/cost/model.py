@@ -1,9 +1,10 @@
 """The cost model. In: bytes, flops and launches of a way to run a region, and a device profile. Out: an Estimate.
 
-time = launches x launch cost + the larger of bytes over bandwidth and flops over rate. Bandwidth falls where too few rows
-keep the units busy, and rises where everything fits the last-level cache. The error bar is wide until a device has been
-measured: the race decides what the bar cannot.
+time = launches x launch cost + the larger of bytes over bandwidth and flops over rate. Bandwidth falls where too few
+rows keep the units busy, and rises where everything fits the last-level cache. The error bar is wide until a device
+has been measured: the race decides what the bar cannot.
 """
+
 from __future__ import annotations
 
 import math
@@ -64,13 +65,18 @@ def estimate(bytes_moved: float, flops: float, launches: int, profile: DevicePro
     memory = bytes_moved / (bandwidth * share)
     compute = flops / (profile.flops_of("f32") * share)
     launch = launches * profile.launch
-    return Estimate(launch + max(memory, compute), 0.3 if profile.measured else 0.6,
-                    (("launch", launch), ("memory", memory), ("compute", compute)))
+    return Estimate(
+        launch + max(memory, compute),
+        0.3 if profile.measured else 0.6,
+        (("launch", launch), ("memory", memory), ("compute", compute)),
+    )
 
 
 def kernel_estimate(kernel: Kernel, profile: DeviceProfile) -> Estimate:
     """Predicted seconds of one launch of `kernel`."""
-    grid = math.prod([-(-a.extent // a.block) for a in kernel.axes if a.role is Role.GRID and isinstance(a.extent, int)])
+    grid = math.prod(
+        [-(-a.extent // a.block) for a in kernel.axes if a.role is Role.GRID and isinstance(a.extent, int)]
+    )
     share = min(1.0, grid / profile.units)
     moved = kernel_bytes(kernel) * (1 + (STRIDED_LOSS - 1) * strided_share(kernel))
     return estimate(moved, kernel_flops(kernel), 1, profile, share)

@@ -5,6 +5,7 @@ operand counts the elements that it really has, an operand given twice counts on
 kernel keeps for itself (scratch) or reads again within one launch stays on chip. A gather reads as many elements of its
 table as it writes. Parameters count like any operand.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
@@ -16,9 +17,15 @@ from interfuse.ir.node import Node
 from interfuse.ir.ops import MOVES
 from interfuse.lower.kernel import Kernel, Load, Loop, Param, Stmt, Store
 
-GATHERS = frozenset((
-    "aten.embedding.default", "aten.index_select.default", "aten.gather.default", "aten.index.Tensor",
-    "aten.take.default"))
+GATHERS = frozenset(
+    (
+        "aten.embedding.default",
+        "aten.index_select.default",
+        "aten.gather.default",
+        "aten.index.Tensor",
+        "aten.take.default",
+    )
+)
 """Calls that read from operand 0 only what their indices name."""
 
 Sizes = Mapping[str, int]

@@ -2,6 +2,7 @@
 
 A profile is a spec: nothing here looks at a device, so plans can be made for hardware that is absent.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -55,9 +56,11 @@ class DeviceProfile:
 
     def __str__(self) -> str:
         rates = ", ".join(f"{name} {rate / 1e12:.3g}" for name, rate in self.flops)
-        lines = [f"{self.name} ({self.kind}, {self.arch}): {self.units} units, {self.bandwidth / 1e9:.0f} GB/s, "
-                 f"cache {self.cache / 2**20:.4g} MiB, launch {self.launch * 1e6:.3g} us",
-                 f"  TFLOP/s: {rates}"]
+        lines = [
+            f"{self.name} ({self.kind}, {self.arch}): {self.units} units, {self.bandwidth / 1e9:.0f} GB/s, "
+            f"cache {self.cache / 2**20:.4g} MiB, launch {self.launch * 1e6:.3g} us",
+            f"  TFLOP/s: {rates}",
+        ]
         if self.kind != "cpu":
             lines.append(
                 f"  a unit: {self.threads} threads in warps of {self.lanes}, {self.registers} registers "

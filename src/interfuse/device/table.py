@@ -3,6 +3,7 @@
 Bandwidth is 0.88 of the data sheet's, the share that a large copy reaches (measured: 4249 of 4800 GB/s on an H200).
 Matrix rates are dense, without sparsity. Launch cost is what one eager operator costs the host.
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -18,13 +19,34 @@ def _rates(flops: dict[str, float]) -> tuple[tuple[str, float], ...]:
     return tuple((name, rate * T) for name, rate in flops.items())
 
 
-def _nvidia(name: str, arch: str, units: int, sheet_gb: float, cache_mib: int, flops: dict[str, float],
-            shared: tuple[int, int] = (227, 228), threads: int = 2048) -> DeviceProfile:
+def _nvidia(
+    name: str,
+    arch: str,
+    units: int,
+    sheet_gb: float,
+    cache_mib: int,
+    flops: dict[str, float],
+    shared: tuple[int, int] = (227, 228),
+    threads: int = 2048,
+) -> DeviceProfile:
     """An NVIDIA GPU; `shared` is KiB a program and a unit, `flops` in TFLOP/s."""
     return DeviceProfile(
-        name, "cuda", arch, units, sheet_gb * 1e9 * REACHED, cache_mib * MIB, _rates(flops),
-        launch=5e-6, lanes=32, unit_cache=shared[1] * KIB, shared_block=shared[0] * KIB, shared_unit=shared[1] * KIB,
-        registers=65536, thread_registers=255, threads=threads)
+        name,
+        "cuda",
+        arch,
+        units,
+        sheet_gb * 1e9 * REACHED,
+        cache_mib * MIB,
+        _rates(flops),
+        launch=5e-6,
+        lanes=32,
+        unit_cache=shared[1] * KIB,
+        shared_block=shared[0] * KIB,
+        shared_unit=shared[1] * KIB,
+        registers=65536,
+        thread_registers=255,
+        threads=threads,
+    )
 
 
 _AMPERE = {"f64": 9.7, "f32": 19.5, "f16": 312.0, "bf16": 312.0, "i8": 624.0}
@@ -34,24 +56,69 @@ _GPUS = (
     _nvidia("A100", "sm_80", 108, 2039, 40, _AMPERE, (163, 164)),
     _nvidia("H100", "sm_90", 132, 3350, 50, _HOPPER),
     replace(_nvidia("H200", "sm_90", 132, 4800, 60, _HOPPER), bandwidth=4249e9, launch=11.9e-6),
-    _nvidia("B200", "sm_100", 148, 8000, 126,
-            {"f64": 37.0, "f32": 74.0, "f16": 2250.0, "bf16": 2250.0, "f8e4m3": 4500.0, "i8": 4500.0}),
-    _nvidia("L40S", "sm_89", 142, 864, 96,
-            {"f64": 1.4, "f32": 91.6, "f16": 362.0, "bf16": 362.0, "f8e4m3": 733.0, "i8": 733.0}, (99, 100), 1536),
-    _nvidia("RTX 4090", "sm_89", 128, 1008, 72,
-            {"f64": 1.3, "f32": 82.6, "f16": 165.2, "bf16": 165.2, "f8e4m3": 330.3, "i8": 660.6}, (99, 100), 1536),
-    DeviceProfile("MI300X", "hip", "gfx942", 304, 5300e9 * REACHED, 256 * MIB,
-                  _rates({"f64": 81.7, "f32": 163.4, "f16": 1307.4, "bf16": 1307.4, "f8e4m3": 2614.9, "i8": 2614.9}),
-                  launch=6e-6, lanes=64, unit_cache=32 * KIB, shared_block=64 * KIB, shared_unit=64 * KIB,
-                  registers=131072, thread_registers=512, threads=2048),
+    _nvidia(
+        "B200",
+        "sm_100",
+        148,
+        8000,
+        126,
+        {"f64": 37.0, "f32": 74.0, "f16": 2250.0, "bf16": 2250.0, "f8e4m3": 4500.0, "i8": 4500.0},
+    ),
+    _nvidia(
+        "L40S",
+        "sm_89",
+        142,
+        864,
+        96,
+        {"f64": 1.4, "f32": 91.6, "f16": 362.0, "bf16": 362.0, "f8e4m3": 733.0, "i8": 733.0},
+        (99, 100),
+        1536,
+    ),
+    _nvidia(
+        "RTX 4090",
+        "sm_89",
+        128,
+        1008,
+        72,
+        {"f64": 1.3, "f32": 82.6, "f16": 165.2, "bf16": 165.2, "f8e4m3": 330.3, "i8": 660.6},
+        (99, 100),
+        1536,
+    ),
+    DeviceProfile(
+        "MI300X",
+        "hip",
+        "gfx942",
+        304,
+        5300e9 * REACHED,
+        256 * MIB,
+        _rates({"f64": 81.7, "f32": 163.4, "f16": 1307.4, "bf16": 1307.4, "f8e4m3": 2614.9, "i8": 2614.9}),
+        launch=6e-6,
+        lanes=64,
+        unit_cache=32 * KIB,
+        shared_block=64 * KIB,
+        shared_unit=64 * KIB,
+        registers=131072,
+        thread_registers=512,
+        threads=2048,
+    ),
 )
 
 
 def cpu(arch: str, lanes: int, cores: int = 8) -> DeviceProfile:
     """A generic server CPU with 32-bit vectors of `lanes` and `cores` cores at 3 GHz."""
     rate = 3e9 * cores * lanes * 2 * 2  # two fused multiply-adds a cycle
-    return DeviceProfile(f"CPU {arch}", "cpu", arch, cores, 12e9 * cores, 32 * MIB, (("f64", rate / 2), ("f32", rate)),
-                         launch=3e-6, lanes=lanes, unit_cache=MIB)
+    return DeviceProfile(
+        f"CPU {arch}",
+        "cpu",
+        arch,
+        cores,
+        12e9 * cores,
+        32 * MIB,
+        (("f64", rate / 2), ("f32", rate)),
+        launch=3e-6,
+        lanes=lanes,
+        unit_cache=MIB,
+    )
 
 
 TABLE: dict[str, DeviceProfile] = {p.name: p for p in (*_GPUS, cpu("avx512", 16), cpu("avx2", 8), cpu("portable", 4))}

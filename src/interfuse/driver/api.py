@@ -1,4 +1,5 @@
 """The front doors. In: a model and its inputs. Out: a compiled model, or the ledger of what compiling it brought."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,8 +15,15 @@ from interfuse.driver.options import read
 from interfuse.report.ledger import Ledger, ledger
 
 
-def compile(model: Callable[..., Any], *, dynamic: bool | None = None, fullgraph: bool = False, mode: str | None = None,
-            watch: Watcher | None = None, **options: Any) -> Any:
+def compile(
+    model: Callable[..., Any],
+    *,
+    dynamic: bool | None = None,
+    fullgraph: bool = False,
+    mode: str | None = None,
+    watch: Watcher | None = None,
+    **options: Any,
+) -> Any:
     """The model, compiled at its first call: behaves as `torch.compile(model, backend="interfuse")` does.
 
     `dynamic` and `fullgraph` mean what they mean to torch.compile; `watch` is told the name of each stage; options are
@@ -26,9 +34,19 @@ def compile(model: Callable[..., Any], *, dynamic: bool | None = None, fullgraph
     return torch.compile(model, backend=Backend(read(mode, options), watch), dynamic=dynamic, fullgraph=fullgraph)
 
 
-def explain(model: Callable[..., Any], inputs: Sequence[Any] = (), *, kwargs: Mapping[str, Any] | None = None,
-            measure: bool = True, peers: Sequence[str] = (), rounds: int = 30, name: str = "", grad: bool = False,
-            watch: Watcher | None = None, **options: Any) -> Ledger:
+def explain(
+    model: Callable[..., Any],
+    inputs: Sequence[Any] = (),
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    measure: bool = True,
+    peers: Sequence[str] = (),
+    rounds: int = 30,
+    name: str = "",
+    grad: bool = False,
+    watch: Watcher | None = None,
+    **options: Any,
+) -> Ledger:
     """Compile `model` for these inputs, run it beside eager, and return the ledger.
 
     inputs, kwargs  what the model is called with; `measure=False` only plans, builds and races

@@ -3,6 +3,7 @@
 Registered under the name "interfuse" as an entry point. Dynamo and AOTAutograd are the front end: they trace, guard,
 functionalise, split training into a forward and a backward graph, and call `compile_graph` for each.
 """
+
 from __future__ import annotations
 
 import functools
@@ -54,12 +55,17 @@ class Backend:
             return functools.partial(self._graph, knobs, kind, names)
 
         compiler = aot_autograd(
-            fw_compiler=step("forward"), bw_compiler=step("backward"), inference_compiler=step("inference"),
-            partition_fn=min_cut_rematerialization_partition, decompositions=table())
+            fw_compiler=step("forward"),
+            bw_compiler=step("backward"),
+            inference_compiler=step("inference"),
+            partition_fn=min_cut_rematerialization_partition,
+            decompositions=table(),
+        )
         return compiler(gm, list(inputs))
 
-    def _graph(self, knobs: Knobs, kind: str, names: Sequence[str], gm: torch.fx.GraphModule,
-               inputs: Sequence[Any]) -> Callable[..., Any]:
+    def _graph(
+        self, knobs: Knobs, kind: str, names: Sequence[str], gm: torch.fx.GraphModule, inputs: Sequence[Any]
+    ) -> Callable[..., Any]:
         _name_inputs(gm, names)
         made = compile_graph(gm, inputs, knobs, kind, self._watch)
         self.compiled.append(made)
@@ -75,7 +81,9 @@ def _readable(name: str) -> str:
 
 
 def _name_inputs(gm: torch.fx.GraphModule, names: Sequence[str]) -> None:
-    """Give the inputs Dynamo's names, for kernels that people read; left alone where AOTAutograd added or dropped some."""
+    """Give the inputs Dynamo's names, for kernels that people read; left alone where AOTAutograd added or dropped
+    some.
+    """
     places = [n for n in gm.graph.nodes if n.op == "placeholder"]
     if len(places) == len(names):
         for place, name in zip(places, names, strict=True):
@@ -92,7 +100,14 @@ def _boxed(run: Runner) -> Runner:
     return call
 
 
-def interfuse(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *, mode: str | None = None,
-              options: Mapping[str, object] | None = None) -> Callable[..., Any]:
-    """The entry point that `torch.compile(model, backend="interfuse", mode=, options=)` finds. OptionError for bad ones."""
+def interfuse(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, object] | None = None,
+) -> Callable[..., Any]:
+    """The entry point that `torch.compile(model, backend="interfuse", mode=, options=)` finds. OptionError for bad
+    ones.
+    """
     return Backend(read(mode, options))(gm, example_inputs)

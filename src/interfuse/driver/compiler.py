@@ -5,6 +5,7 @@
 Each stage is timed into the record. Whatever fails in a stage is recorded, and the graph runs as captured instead: a
 model that PyTorch can run never fails because Interfuse could not help.
 """
+
 from __future__ import annotations
 
 import time
@@ -46,8 +47,9 @@ class Compiled:
     record: Record
 
 
-def compile_graph(gm: torch.fx.GraphModule, inputs: Sequence[Any], knobs: Knobs, name: str = "graph",
-                  watch: Watcher | None = None) -> Compiled:
+def compile_graph(
+    gm: torch.fx.GraphModule, inputs: Sequence[Any], knobs: Knobs, name: str = "graph", watch: Watcher | None = None
+) -> Compiled:
     """Compile one ATen graph. `inputs` are its example inputs (fake or real); never raises for want of a lowering."""
     record = Record()
     stage = _stages(record, watch)
@@ -95,17 +97,30 @@ def _compile(graph: Graph, device: Device, knobs: Knobs, record: Record, stage: 
 
 def _build(chosen: Plan, device: Device, knobs: Knobs, record: Record) -> tuple[Plan, Mapping[str, Any]]:
     """Launchers for every kernel of every candidate; candidates whose kernel does not build are left out."""
-    kernels = {s.kernel.name: s.kernel for r in chosen.regions for c in r.candidates for s in c.steps
-               if isinstance(s, KernelStep)}
+    kernels = {
+        s.kernel.name: s.kernel
+        for r in chosen.regions
+        for c in r.candidates
+        for s in c.steps
+        if isinstance(s, KernelStep)
+    }
     launchers, failed = device.build(tuple(kernels.values()), knobs, record)
     if not failed:
         return chosen, launchers
     regions = []
     for r in chosen.regions:
-        kept = tuple(c for c in r.candidates
-                     if not any(isinstance(s, KernelStep) and s.kernel.name in failed for s in c.steps))
-        lost = next((failed[s.kernel.name] for c in r.candidates for s in c.steps
-                     if isinstance(s, KernelStep) and s.kernel.name in failed), "")
+        kept = tuple(
+            c for c in r.candidates if not any(isinstance(s, KernelStep) and s.kernel.name in failed for s in c.steps)
+        )
+        lost = next(
+            (
+                failed[s.kernel.name]
+                for c in r.candidates
+                for s in c.steps
+                if isinstance(s, KernelStep) and s.kernel.name in failed
+            ),
+            "",
+        )
         regions.append(replace(r, candidates=kept, chosen=0, reason=lost or r.reason))
     return replace(chosen, regions=tuple(regions)), launchers
 
@@ -115,6 +130,7 @@ def _as_captured(gm: torch.fx.GraphModule) -> Runner:
         given = tuple(inputs)
         inputs.clear()
         return gm.forward(*given)
+
     return run
 
 
@@ -126,16 +142,28 @@ def _stages(record: Record, watch: Watcher | None) -> Callable[[str], Any]:
         began = time.perf_counter()
         yield
         record.add("stage", name, seconds=time.perf_counter() - began)
+
     return stage
 
 
 def _note_model(graph: Graph, device: Device, record: Record) -> None:
     """Write what was captured into the record: the model, and every call with what eager spends on it."""
     key = short(*(f"{c.target}{[o.shape if o else None for o in c.outs]}" for c in graph.calls))
-    record.add("model", graph.name, device=graph.device, device_name=device.profile.name, torch=torch.__version__, plan=key)
+    record.add(
+        "model", graph.name, device=graph.device, device_name=device.profile.name, torch=torch.__version__, plan=key
+    )
     for k, call in enumerate(graph.calls):
-        record.add("call", str(k), target=call.target, launches=call.launches, bytes=call_bytes(call),
-                   view=call.view_of is not None, opaque=call.opaque, reason=call.reason, source=call.source)
+        record.add(
+            "call",
+            str(k),
+            target=call.target,
+            launches=call.launches,
+            bytes=call_bytes(call),
+            view=call.view_of is not None,
+            opaque=call.opaque,
+            reason=call.reason,
+            source=call.source,
+        )
 
 
 def _sentence(stage: str, error: Exception) -> str:

@@ -1,4 +1,7 @@
-"""The device of a graph, as the pipeline sees it. In: "cpu" or "cuda:0". Out: profile, target, and how to build kernels."""
+"""The device of a graph, as the pipeline sees it. In: "cpu" or "cuda:0". Out: profile, target, and how to build
+kernels.
+"""
+
 from __future__ import annotations
 
 import os
@@ -63,7 +66,11 @@ class Device:
         """Launchers by kernel name, and the reason for each kernel that could not be had."""
         if self.target is None or not kernels:
             return {}, {}
-        return _build_gpu(kernels, self.profile, knobs, record) if self.target.backend == "triton" else _build_cpu(kernels, self, knobs, record)
+        return (
+            _build_gpu(kernels, self.profile, knobs, record)
+            if self.target.backend == "triton"
+            else _build_cpu(kernels, self, knobs, record)
+        )
 
 
 def device_of(name: str, knobs: Knobs) -> Device:
@@ -98,8 +105,15 @@ def _build_cpu(kernels: Sequence[Kernel], device: Device, knobs: Knobs, record: 
             failed[name] = str(artifact)
             continue
         launchers[name] = run_cpu.load(artifact, by_name[name])
-        record.add("kernel", name, family=by_name[name].family, source_path=str(artifact.source_path), key=artifact.key,
-                   cached=artifact.cached, build_seconds=artifact.seconds)
+        record.add(
+            "kernel",
+            name,
+            family=by_name[name].family,
+            source_path=str(artifact.source_path),
+            key=artifact.key,
+            cached=artifact.cached,
+            build_seconds=artifact.seconds,
+        )
     return launchers, failed
 
 
@@ -135,8 +149,15 @@ def _build_gpu(kernels: Sequence[Kernel], profile: DeviceProfile, knobs: Knobs, 
             continue
         assert not isinstance(resources, BuildError)
         launchers[name] = run_gpu.load(source, by_name[name])
-        record.add("kernel", name, family=by_name[name].family, registers=resources.registers, spills=resources.spills,
-                   shared_bytes=resources.shared, build_seconds=resources.seconds)
+        record.add(
+            "kernel",
+            name,
+            family=by_name[name].family,
+            registers=resources.registers,
+            spills=resources.spills,
+            shared_bytes=resources.shared,
+            build_seconds=resources.seconds,
+        )
     return launchers, failed
 
 

@@ -1,8 +1,10 @@
-"""Measuring a model as a whole. In: the model, its compiled twin, inputs, peers. Out: a record with one event a contender.
+"""Measuring a model as a whole. In: the model, its compiled twin, inputs, peers. Out: a record with one event a
+contender.
 
 All contenders run in this process on the same inputs, interleaved, after warm-up. Errors are against a float64 run of
 the model; where it has none (a half-only operator, say) the error stays unmeasured.
 """
+
 from __future__ import annotations
 
 import copy
@@ -21,13 +23,28 @@ PEERS: Mapping[str, Mapping[str, Any]] = {"inductor": {"backend": "inductor", "d
 """Other compilers by name, with their arguments of torch.compile."""
 
 
-def measure_model(model: Callable[..., Any], fast: Callable[..., Any], inputs: tuple[Any, ...], kwargs: Mapping[str, Any],
-                  peers: Sequence[str], rounds: int, name: str, watch: Watcher | None = None) -> Record:
+def measure_model(
+    model: Callable[..., Any],
+    fast: Callable[..., Any],
+    inputs: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    peers: Sequence[str],
+    rounds: int,
+    name: str,
+    watch: Watcher | None = None,
+) -> Record:
     """A record of "measure" events for eager, interfuse and each peer: milliseconds, peak bytes, error, launches."""
     record = Record()
     device = _device((inputs, kwargs, _parameters(model)))
-    record.add("model", name, device=device.type, device_name=_device_name(device), dtype=_dtype(model, inputs),
-               torch=torch.__version__, batch=_batch(inputs, kwargs))
+    record.add(
+        "model",
+        name,
+        device=device.type,
+        device_name=_device_name(device),
+        dtype=_dtype(model, inputs),
+        torch=torch.__version__,
+        batch=_batch(inputs, kwargs),
+    )
     contenders: dict[str, Callable[..., Any]] = {"eager": model, "interfuse": fast}
     for peer in peers:
         _tell(watch, f"compiling with {peer}")
@@ -41,8 +58,17 @@ def measure_model(model: Callable[..., Any], fast: Callable[..., Any], inputs: t
     _tell(watch, "peak memory")
     for label, call in calls.items():
         t = timings[label]
-        record.add("measure", label, median_ms=t.median * 1e3, low_ms=t.low * 1e3, high_ms=t.high * 1e3, runs=t.runs,
-                   launches=_launches(call, device), peak_bytes=peak_bytes(call), error_rms=errors[label])
+        record.add(
+            "measure",
+            label,
+            median_ms=t.median * 1e3,
+            low_ms=t.low * 1e3,
+            high_ms=t.high * 1e3,
+            runs=t.runs,
+            launches=_launches(call, device),
+            peak_bytes=peak_bytes(call),
+            error_rms=errors[label],
+        )
     return record
 
 
@@ -86,8 +112,10 @@ def _batch(inputs: Any, kwargs: Any) -> str:
 
 def _exact(model: Callable[..., Any], inputs: Any, kwargs: Any) -> list[torch.Tensor] | None:
     """Outputs of a float64 run; None where the model cannot run so."""
+
     def widen(t: Any) -> Any:
         return t.double() if isinstance(t, torch.Tensor) and t.is_floating_point() else t
+
     try:
         wide = copy.deepcopy(model).double() if isinstance(model, torch.nn.Module) else model
         return [t.detach() for t in _tensors(wide(*tree_map(widen, inputs), **tree_map(widen, dict(kwargs))))]
@@ -100,8 +128,11 @@ def _error(outputs: Any, exact: list[torch.Tensor] | None) -> float | None:
     got = _tensors(outputs)
     if exact is None or len(got) != len(exact):
         return None
-    pairs = [(g.detach().double(), e.double()) for g, e in zip(got, exact, strict=True)
-             if g.is_floating_point() and g.shape == e.shape]
+    pairs = [
+        (g.detach().double(), e.double())
+        for g, e in zip(got, exact, strict=True)
+        if g.is_floating_point() and g.shape == e.shape
+    ]
     distance = sum((g - e).square().sum().item() for g, e in pairs)
     size = sum(e.square().sum().item() for _, e in pairs)
     return (distance / size) ** 0.5 if size else None

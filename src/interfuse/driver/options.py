@@ -1,4 +1,5 @@
 """Options of a compile. In: keyword arguments or torch.compile's options=. Out: one validated, frozen value."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -40,7 +41,11 @@ class Options:
 
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
-    "fuse": (bool,), "race": (bool,), "race_seconds": (int, float), "off": (str, tuple, list)}
+    "fuse": (bool,),
+    "race": (bool,),
+    "race_seconds": (int, float),
+    "off": (str, tuple, list),
+}
 
 
 def read(mode: str | None = None, options: Mapping[str, object] | None = None) -> Options:

@@ -5,6 +5,7 @@ scratch, in order, sizes the kernel's symbols. A value that varies over the lane
 than one index) is a vector; any other is a scalar. What a full vector does and what the shorter last one does is one
 lambda, compiled for both. Programs of all GRID axes run under one OpenMP loop when they are worth it.
 """
+
 from __future__ import annotations
 
 import re
@@ -50,8 +51,10 @@ def emit(kernel: Kernel, vector: str, streaming: frozenset[str] = frozenset()) -
         head.line(f"// {line}".rstrip("\\ "))  # a backslash would join the next line to the comment
     head.line(f"// Family: {kernel.family}. {body.summary()}")
     prelude = cpp_prelude.select(f"{code} LANES")
-    return (f"{head.text()}\n#define LANES {body.lanes}  // elements a vector\n\n"
-            f"namespace {{\n\n{prelude}\n\n}}  // namespace\n\n{code}")
+    return (
+        f"{head.text()}\n#define LANES {body.lanes}  // elements a vector\n\n"
+        f"namespace {{\n\n{prelude}\n\n}}  // namespace\n\n{code}"
+    )
 
 
 class _Emitter:
@@ -216,8 +219,11 @@ class _Emitter:
         vector = axis is self.lane_axis or self.is_vector(r.arg)
         kind = held(BOOL if r.op in ("any", "all") else r.arg.dtype, vector)
         round_size = 4 * (self.lanes if axis is self.lane_axis else 1)
-        long_sum = r.op == "sum" and compute_type(r.arg.dtype) is F32 and not (
-            isinstance(axis.extent, int) and axis.extent <= CARRY_ROUNDS * round_size)
+        long_sum = (
+            r.op == "sum"
+            and compute_type(r.arg.dtype) is F32
+            and not (isinstance(axis.extent, int) and axis.extent <= CARRY_ROUNDS * round_size)
+        )
         name = self.names.give(_parts(r))
         if long_sum:
             self.w.line(f"LongSum<{kind}, {'f64v' if vector else 'double'}> {name};")

@@ -2,6 +2,7 @@
 
 UnsupportedError says why a kernel has no C++ form; the region then runs through the library.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -15,8 +16,10 @@ from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Reduce,
 SCRATCH_BYTES = 1 << 20
 """The largest scratch of one program: it lies on the thread's stack."""
 
-_FLOAT_ONLY = frozenset("""sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh
-sigmoid erf floor ceil trunc rint pow atan2 isinf""".split())
+_FLOAT_ONLY = frozenset(
+    """sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh
+sigmoid erf floor ceil trunc rint pow atan2 isinf""".split()
+)
 _MAY_TRAP = frozenset(("div", "floordiv", "remainder", "fmod"))
 
 

@@ -1,4 +1,5 @@
 """C++ names. In: IR names of values and axes. Out: spellings that mean nothing else in C++, prelude or scope."""
+
 from __future__ import annotations
 
 import re
@@ -6,13 +7,15 @@ from dataclasses import dataclass, field
 
 from interfuse.emit import cpp_prelude
 
-_KEYWORDS = frozenset("""
+_KEYWORDS = frozenset(
+    """
     alignas alignof and asm auto bool break case catch char class const constexpr continue decltype default
     delete do double else enum explicit export extern false float for friend goto if inline int long mutable
     namespace new noexcept not nullptr operator or private protected public register return short signed
     sizeof static struct switch template this throw true try typedef typeid typename union unsigned using
     virtual void volatile while xor n part lane buffers sizes LANES
-""".split())
+""".split()
+)
 
 
 @dataclass

@@ -3,6 +3,7 @@
 The helpers lie in `prelude/*.h`, in segments that begin with a line "//: name" or "//: name@type". A segment goes into
 a file when its name is used there or in another segment that goes in; one with a type, when both name and type are.
 """
+
 from __future__ import annotations
 
 import re

@@ -2,6 +2,7 @@
 
 Narrow floats are held as float between roundings, so a conversion to one is a rounding of a float.
 """
+
 from __future__ import annotations
 
 import math
@@ -11,8 +12,16 @@ import numpy as np
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType, compute_type
 
-SCALAR = {F32: "float", F64: "double", I64: "long", I32: "int", I16: "short", I8: "signed char", U8: "unsigned char",
-          BOOL: "bool"}
+SCALAR = {
+    F32: "float",
+    F64: "double",
+    I64: "long",
+    I32: "int",
+    I16: "short",
+    I8: "signed char",
+    U8: "unsigned char",
+    BOOL: "bool",
+}
 VECTOR = {F32: "f32v", F64: "f64v", I64: "i64v", I32: "i32v", I16: "i16v", I8: "i8v", U8: "u8v", BOOL: "boolv"}
 STORED = {**SCALAR, F16: "f16", BF16: "bf16"}
 

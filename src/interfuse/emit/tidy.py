@@ -4,6 +4,7 @@ A load whose only use is a cast becomes a load of the cast's type, a cast that i
 converts, and a rounding to a narrow type right before the cast to it goes, since the cast rounds. The kernel computes
 what it did before, and its text reads as a person would write it.
 """
+
 from __future__ import annotations
 
 from collections import defaultdict
@@ -67,6 +68,7 @@ def _drop_rounds(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
             made = rounds[s.args[0]]
             return replace(s, args=made.args) if dict(made.attrs)["to"] == s.out.dtype.name else s
         return s
+
     return _rewrite(body, change)
 
 
@@ -84,14 +86,20 @@ def _fold_loads(body: tuple[Stmt, ...], types: dict[str, DType]) -> tuple[Stmt, 
         if isinstance(s, Let) and s.out in to:
             return None
         return replace(s, out=wider.get(s.out, s.out)) if isinstance(s, Load) else _rename(s, to)
+
     return _rewrite(body, change)
 
 
 def _fold_stores(body: tuple[Stmt, ...], types: dict[str, DType]) -> tuple[Stmt, ...]:
     """A cast that only stores to parameters of its type read is left to these stores."""
     users = _users(body)
-    to = {s.out: s.args[0] for s in walk(body) if isinstance(s, Let) and s.op == "cast" and all(
-        isinstance(u, Store) and types[u.param] is s.out.dtype for u in users[s.out])}
+    to = {
+        s.out: s.args[0]
+        for s in walk(body)
+        if isinstance(s, Let)
+        and s.op == "cast"
+        and all(isinstance(u, Store) and types[u.param] is s.out.dtype for u in users[s.out])
+    }
     return _rewrite(body, lambda s: None if isinstance(s, Let) and s.out in to else _rename(s, to))
 
 

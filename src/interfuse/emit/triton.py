@@ -4,6 +4,7 @@ The emitter chooses nothing. Grid axes are decoded from program_id(0), tile axes
 are masked where a block can pass its axis's end. `triton_body` writes the statements, `triton_index` the index
 arithmetic, `triton_prelude` knows types and operators.
 """
+
 from __future__ import annotations
 
 import keyword
@@ -114,7 +115,7 @@ def _head(kernel: Kernel, body: Body) -> str:
         if several:
             writer.line("program = tl.program_id(0)")
         for k, axis in enumerate(grid):
-            inner = product(tuple(_programs(a) for a in grid[k + 1:]))
+            inner = product(tuple(_programs(a) for a in grid[k + 1 :]))
             outermost = all(_programs(a) == 1 for a in grid[:k])
             _axis(writer, axis, body, _piece(inner, _programs(axis), outermost, several))
         for axis in kernel.axes:

@@ -4,6 +4,7 @@ One line a value. A lane axis (a grid axis with block > 1, a tile, a serial step
 that varies over it; the others have size 1 there, so that shapes meet by broadcasting. With one lane axis tensors are
 1-D and what does not vary over it is a scalar. Masked lanes enter a reduction as its identity.
 """
+
 from __future__ import annotations
 
 import keyword
@@ -74,13 +75,28 @@ class Body:
         self.helpers: dict[str, None] = {}
         self.used_masks: set[str] = set()
         self._taken = {
-            *keyword.kwlist, *prelude.HELPERS, "tl", "triton", "libdevice", "float", "range", "program", "at",
-            kernel.name, *kernel.symbols, *(f"{p.name}_ptr" for p in kernel.params),
-            *(n for a in kernel.axes for n in (a.name, f"{a.name}_start")), *(x.mask for x in self.lanes.values())}
+            *keyword.kwlist,
+            *prelude.HELPERS,
+            "tl",
+            "triton",
+            "libdevice",
+            "float",
+            "range",
+            "program",
+            "at",
+            kernel.name,
+            *kernel.symbols,
+            *(f"{p.name}_ptr" for p in kernel.params),
+            *(n for a in kernel.axes for n in (a.name, f"{a.name}_start")),
+            *(x.mask for x in self.lanes.values()),
+        }
         self._names: dict[Value, str] = {}
         statements = walk(kernel.body)
-        self._literals = {s.out: prelude.literal(dict(s.attrs)["value"], s.out.dtype)
-                          for s in statements if isinstance(s, Let) and s.op == "const"}
+        self._literals = {
+            s.out: prelude.literal(dict(s.attrs)["value"], s.out.dtype)
+            for s in statements
+            if isinstance(s, Let) and s.op == "const"
+        }
         self._typed = self._typed_constants(statements)
         accesses = [s for s in statements if isinstance(s, (Load, Store))]
         self.exprs = [s.index for s in accesses]
@@ -266,8 +282,14 @@ class Body:
                 self.writer.line(f"{self.named[e]} = {self.index(e)}")
 
 
-_COMBINE = {"sum": "{0} + {1}", "prod": "{0} * {1}", "max": "nan_max({0}, {1})", "min": "nan_min({0}, {1})",
-            "any": "{0} | {1}", "all": "{0} & {1}"}
+_COMBINE = {
+    "sum": "{0} + {1}",
+    "prod": "{0} * {1}",
+    "max": "nan_max({0}, {1})",
+    "min": "nan_min({0}, {1})",
+    "any": "{0} | {1}",
+    "all": "{0} & {1}",
+}
 
 
 def identity(op: str, dtype: DType) -> str:

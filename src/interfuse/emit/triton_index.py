@@ -4,6 +4,7 @@ Triton's `//` and `%` round towards zero, so operands that may be negative are s
 Arithmetic is 32-bit until an interval passes 2^31 - 1; then one symbol of the expression is widened, which widens all
 that it meets.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -24,8 +25,10 @@ def index_text(e: Expr, spell: Callable[[str], str], number: Callable[[int], str
         return f"tl.{e.op}imum({', '.join(index_text(a, spell, number) for a in e.args)})"
     level = 1 if e.op == "add" else 2
     if e.op == "mul":
-        parts = [number(a.value) if a.op == "const" and a.value > 0 else index_text(a, spell, number, 2 + (k > 0))
-                 for k, a in enumerate(e.args)]
+        parts = [
+            number(a.value) if a.op == "const" and a.value > 0 else index_text(a, spell, number, 2 + (k > 0))
+            for k, a in enumerate(e.args)
+        ]
         body = " * ".join(parts)
     elif e.op == "add":
         body = index_text(e.args[0], spell, number, 1)

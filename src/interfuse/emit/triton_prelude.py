@@ -5,6 +5,7 @@ The operator table gives each operator's text for 32-bit floats; this file holds
 the library that eager's own kernels call: `tl.exp`, `tl.log` and `tl.sin` are fast approximations whose error grows
 with the argument. Nothing here imports Triton.
 """
+
 from __future__ import annotations
 
 from interfuse.base.errors import UnsupportedError
@@ -28,13 +29,35 @@ TYPES: dict[DType, str] = {
 """Triton's name of each element type."""
 
 SIGNATURE: dict[DType, str] = {
-    BOOL: "i1", U8: "u8", I8: "i8", I16: "i16", I32: "i32", I64: "i64", F8E4M3: "fp8e4nv", F8E5M2: "fp8e5", F16: "fp16",
-    BF16: "bf16", F32: "fp32", F64: "fp64"}
+    BOOL: "i1",
+    U8: "u8",
+    I8: "i8",
+    I16: "i16",
+    I32: "i32",
+    I64: "i64",
+    F8E4M3: "fp8e4nv",
+    F8E5M2: "fp8e5",
+    F16: "fp16",
+    BF16: "bf16",
+    F32: "fp32",
+    F64: "fp64",
+}
 """The element types as kernel signatures write them; a pointer has a star before it."""
 
 LONG_NAMES: dict[DType, str] = {
-    BOOL: "bool", U8: "uint8", I8: "int8", I16: "int16", I32: "int32", I64: "int64", F8E4M3: "float8_e4m3fn",
-    F8E5M2: "float8_e5m2", F16: "float16", BF16: "bfloat16", F32: "float32", F64: "float64"}
+    BOOL: "bool",
+    U8: "uint8",
+    I8: "int8",
+    I16: "int16",
+    I32: "int32",
+    I64: "int64",
+    F8E4M3: "float8_e4m3fn",
+    F8E5M2: "float8_e5m2",
+    F16: "float16",
+    BF16: "bfloat16",
+    F32: "float32",
+    F64: "float64",
+}
 """The element types as PyTorch names them, for docstrings."""
 
 _BY_KIND: dict[tuple[str, str], str] = {
@@ -107,80 +130,80 @@ def literal(value: object, dtype: DType) -> str:
 
 
 HELPERS: dict[str, str] = {
-    "sign": '''
+    "sign": """
 def sign(x):
     return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)  # NaN gives 0
-''',
-    "sigmoid": '''
+""",
+    "sigmoid": """
 def sigmoid(x):
     return tl.div_rn(1.0, 1.0 + libdevice.exp(-x))
-''',
-    "sigmoid_f64": '''
+""",
+    "sigmoid_f64": """
 def sigmoid_f64(x):
     return 1.0 / (1.0 + libdevice.exp(-x))
-''',
-    "floordiv": '''
+""",
+    "floordiv": """
 def floordiv(x, y):
     rest = libdevice.fmod(x, y)
     quotient = libdevice.nearbyint(tl.div_rn(x - rest, y)) - tl.where((rest != 0) & ((rest < 0) != (y < 0)), 1.0, 0.0)
     return tl.where(y == 0, tl.div_rn(x, y), quotient)
-''',
-    "floordiv_f64": '''
+""",
+    "floordiv_f64": """
 def floordiv_f64(x, y):
     rest = libdevice.fmod(x, y)
     quotient = libdevice.nearbyint((x - rest) / y) - tl.where((rest != 0) & ((rest < 0) != (y < 0)), 1.0, 0.0)
     return tl.where(y == 0, x / y, quotient)
-''',
-    "floordiv_int": '''
+""",
+    "floordiv_int": """
 def floordiv_int(x, y):
     return x // y - ((x % y != 0) & ((x < 0) != (y < 0))).to(x.dtype)
-''',
-    "remainder": '''
+""",
+    "remainder": """
 def remainder(x, y):
     rest = libdevice.fmod(x, y)
     return tl.where((rest != 0) & ((rest < 0) != (y < 0)), rest + y, rest)
-''',
-    "remainder_int": '''
+""",
+    "remainder_int": """
 def remainder_int(x, y):
     rest = x % y
     return tl.where((rest != 0) & ((rest < 0) != (y < 0)), rest + y, rest)
-''',
-    "shift_left": '''
+""",
+    "shift_left": """
 def shift_left(x, by):
     return tl.where((by >= 0) & (by < x.dtype.primitive_bitwidth), x << by, x - x)
-''',
-    "shift_right": '''
+""",
+    "shift_right": """
 def shift_right(x, by):
     last = x.dtype.primitive_bitwidth - 1
     return x >> tl.where((by >= 0) & (by <= last), by, last).to(x.dtype)
-''',
-    "shift_right_uint": '''
+""",
+    "shift_right_uint": """
 def shift_right_uint(x, by):
     return tl.where(by < x.dtype.primitive_bitwidth, x >> by, x - x)
-''',
-    "nan_max": '''
+""",
+    "nan_max": """
 def nan_max(a, b):
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
-''',
-    "nan_min": '''
+""",
+    "nan_min": """
 def nan_min(a, b):
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
-''',
-    "times": '''
+""",
+    "times": """
 def times(a, b):
     return a * b
-''',
-    "to_f8e4m3": '''
+""",
+    "to_f8e4m3": """
 def to_f8e4m3(x):
     # What rounds past 448 is NaN in PyTorch; the hardware's conversion would saturate.
     return tl.where(tl.abs(x) <= 464.0, x, float("nan")).to(tl.float8e4nv)
-''',
-    "to_f8e5m2": '''
+""",
+    "to_f8e5m2": """
 def to_f8e5m2(x):
     # What rounds past 57344 is infinite in PyTorch; the hardware's conversion would saturate.
     bits = x.to(tl.float8e5).to(tl.uint8, bitcast=True)
     infinite = tl.where(x < 0, 0xFC, 0x7C).to(tl.uint8)
     return tl.where(tl.abs(x) >= 61440.0, infinite, bits).to(tl.float8e5, bitcast=True)
-''',
+""",
 }
 """The helpers that a generated file may carry, by name; the emitter puts `@triton.jit` above each."""

@@ -3,6 +3,7 @@
 Element-wise operands must already have one shape: broadcasting is spelled `expand`, here by `broadcast`. GraphError
 says which rule an operand breaks.
 """
+
 from __future__ import annotations
 
 import math
@@ -102,8 +103,9 @@ def broadcast(x: Node, shape: tuple[Dim, ...]) -> Node:
     return expand(reshape(x, (1,) * (len(shape) - len(x.shape)) + x.shape), shape)
 
 
-def reduce(op: str, x: Node, axes: tuple[int, ...], keepdims: bool = False, hint: str = "", source: str = "",
-           **attrs: Any) -> Node:
+def reduce(
+    op: str, x: Node, axes: tuple[int, ...], keepdims: bool = False, hint: str = "", source: str = "", **attrs: Any
+) -> Node:
     """A reduction over `axes` (non-negative, sorted); `variance` takes correction=, argmax and argmin one axis.
 
     keepdims puts the reduced sizes back as 1 by a reshape. Reductions over no elements give the operator's identity

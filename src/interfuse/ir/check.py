@@ -1,6 +1,7 @@
 """Checks shared by constructors and the verifier. In: a condition and a sentence, or types and values. Out: nothing, or
 GraphError.
 """
+
 from __future__ import annotations
 
 from typing import Any

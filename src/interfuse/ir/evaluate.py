@@ -3,6 +3,7 @@
 It applies the table's NumPy meanings one node at a time. Tests judge generated kernels by it, and passes fold constants
 with it. Nothing here is fast.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -35,8 +36,12 @@ def concrete(node: Node, sizes: Mapping[str, int]) -> Node:
     return node if (shape, attrs) == (node.shape, node.attrs) else replace(node, shape=shape, attrs=attrs)
 
 
-def evaluate(roots: Sequence[Node], values: Mapping[Node, np.ndarray], wide: bool = False,
-             symbols: Mapping[str, int] | None = None) -> list[np.ndarray]:
+def evaluate(
+    roots: Sequence[Node],
+    values: Mapping[Node, np.ndarray],
+    wide: bool = False,
+    symbols: Mapping[str, int] | None = None,
+) -> list[np.ndarray]:
     """The arrays of `roots`, in their order.
 
     `values` gives arrays for every input, library and item node that the roots need; it may give other nodes too, which

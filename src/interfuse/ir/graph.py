@@ -6,6 +6,7 @@ the "before" of the ledger, and the unit of planning. The nodes that calls read 
 over the graph's inputs that passes rewrite. A call whose results are `library` or `item` nodes is opaque and only runs
 as itself; any other call is lowered, and its results are expressions that a kernel may compute instead.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -131,12 +132,17 @@ class Graph:
                     stack.extend(missing)
                     continue
                 inputs = tuple(memo[i] for i in n.inputs)
-                memo[n] = n if inputs == n.inputs else make(
-                    n.op, inputs, n.dtype, n.shape, n.token, n.source, n.hint, **dict(n.attrs))
+                memo[n] = (
+                    n
+                    if inputs == n.inputs
+                    else make(n.op, inputs, n.dtype, n.shape, n.token, n.source, n.hint, **dict(n.attrs))
+                )
                 stack.pop()
             return memo[node]
 
-        calls = tuple(replace(c, operands=tuple(map(new, c.operands)),
-                              outs=tuple(o and new(o) for o in c.outs)) for c in self.calls)
+        calls = tuple(
+            replace(c, operands=tuple(map(new, c.operands)), outs=tuple(o and new(o) for o in c.outs))
+            for c in self.calls
+        )
         outputs = tuple(replace(o, node=o.node and new(o.node)) for o in self.outputs)
         return replace(self, calls=calls, outputs=outputs)

@@ -4,6 +4,7 @@ The grammar: an integer constant; a symbol; a sum; a product with at least one c
 positive divisor (Python's meaning, rounding down); min and max. Arithmetic is exact (no overflow): the emitters choose
 64-bit arithmetic where an interval passes 2^31. SymPy never comes in here.
 """
+
 from __future__ import annotations
 
 import math
@@ -60,8 +61,9 @@ Dim = Union[int, Expr]
 _table: dict[tuple, Expr] = {}
 
 
-def _intern(op: str, args: tuple[Expr, ...] = (), value: int = 0, name: str = "", lo: int = -INF,
-            hi: int = INF) -> Expr:
+def _intern(
+    op: str, args: tuple[Expr, ...] = (), value: int = 0, name: str = "", lo: int = -INF, hi: int = INF
+) -> Expr:
     if args and lo == hi and abs(lo) < INF:
         return const(lo)
     key = (op, tuple(id(a) for a in args), value, name, lo, hi)
@@ -191,8 +193,8 @@ def mul(a: Dim, b: Dim) -> Expr:
                 out = add(out, mul(mul(fa, fb), ca * cb))
         return out
     if any(e.op == "mul" and e.args[-1].op == "const" for e in (a, b)):
-        (fa, ca), = _terms(a).items()
-        (fb, cb), = _terms(b).items()
+        ((fa, ca),) = _terms(a).items()
+        ((fb, cb),) = _terms(b).items()
         return mul(mul(fa, fb), ca * cb)
     flat = tuple(sorted((*(a.args if a.op == "mul" else (a,)), *(b.args if b.op == "mul" else (b,))), key=_order))
     return _product(flat)
@@ -283,11 +285,21 @@ def maximum(a: Dim, b: Dim) -> Expr:
 
 
 _FOLD: dict[str, Callable[[Dim, Dim], Expr]] = {
-    "add": add, "mul": mul, "floordiv": floordiv, "mod": mod, "min": minimum, "max": maximum}
+    "add": add,
+    "mul": mul,
+    "floordiv": floordiv,
+    "mod": mod,
+    "min": minimum,
+    "max": maximum,
+}
 
 
 _PLAIN: dict[str, Callable[[int, int], int]] = {
-    "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "min": min, "max": max}
+    "floordiv": lambda a, b: a // b,
+    "mod": lambda a, b: a % b,
+    "min": min,
+    "max": max,
+}
 
 
 def substitute(e: Dim, replace: Mapping[Expr, Dim]) -> Expr:

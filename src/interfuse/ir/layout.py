@@ -3,6 +3,7 @@ value.
 
 Layout belongs to buffers (graph inputs, outputs, operands of library calls), never to values.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -4,6 +4,7 @@ A node is a value: what it computes from what, with its element type and shape, 
 Two nodes with the same operator, inputs, dtype, shape, attributes and order token are the same object. The model's
 source line and a readable hint travel along but are not part of identity, so equal work on two lines is one node.
 """
+
 from __future__ import annotations
 
 import weakref
@@ -61,8 +62,16 @@ def _plain(value: Any) -> Any:
     return tuple(map(_plain, value)) if isinstance(value, tuple) else unwrap(value)
 
 
-def make(op: str, inputs: tuple[Node, ...], dtype: DType, shape: tuple[Dim, ...], token: int | None = None,
-         source: str = "", hint: str = "", **attrs: Any) -> Node:
+def make(
+    op: str,
+    inputs: tuple[Node, ...],
+    dtype: DType,
+    shape: tuple[Dim, ...],
+    token: int | None = None,
+    source: str = "",
+    hint: str = "",
+    **attrs: Any,
+) -> Node:
     """The node with these parts, created if there is none yet. Types are not checked here: see `build` and `verify`."""
     pairs, shape = _plain(tuple(sorted(attrs.items()))), _plain(tuple(shape))
     # repr, not equality, keys the attributes: 1, 1.0 and True, or 0.0 and -0.0, are different constants. Index

@@ -3,6 +3,7 @@
 `wide` asks for the judge's meaning: every float in float64 and roundings left out; without it, the types that the node
 states. Written for being right, not fast: tests and constant folding use it.
 """
+
 from __future__ import annotations
 
 import math
@@ -30,6 +31,7 @@ def _pointwise(f: Callable[..., Any]) -> Meaning:
     def meaning(node: Any, args: Sequence[Array], wide: bool) -> Array:
         with np.errstate(all="ignore"):
             return np.asarray(f(*args)).astype(held_type(node.dtype, wide), copy=False)
+
     return meaning
 
 
@@ -102,7 +104,8 @@ add, sub, mul, div = _each(_pointwise, np.add, np.subtract, np.multiply, _trunca
 floordiv, remainder, fmod, power = _each(_pointwise, _floordiv, _remainder, np.fmod, _power)
 atan2, maximum, minimum = _each(_pointwise, np.arctan2, np.maximum, np.minimum)
 bit_and, bit_or, bit_xor, shift_left, shift_right = _each(
-    _pointwise, np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.left_shift, np.right_shift)
+    _pointwise, np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.left_shift, np.right_shift
+)
 lt, le, gt, ge, eq, ne = _each(_pointwise, np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
 where = _pointwise(np.where)
 
@@ -158,11 +161,13 @@ def _reduction(f: Callable[..., Array]) -> Meaning:
     def meaning(node: Any, args: Sequence[Array], wide: bool) -> Array:
         with np.errstate(all="ignore"):
             return np.asarray(f(args[0], axis=node.attr("axes"))).astype(held_type(node.dtype, wide), copy=False)
+
     return meaning
 
 
 reduce_sum, reduce_prod, reduce_max, reduce_min, reduce_any, reduce_all, reduce_mean = _each(
-    _reduction, np.sum, np.prod, np.max, np.min, np.any, np.all, np.mean)
+    _reduction, np.sum, np.prod, np.max, np.min, np.any, np.all, np.mean
+)
 
 
 def reduce_variance(node: Any, args: Sequence[Array], wide: bool) -> Array:
@@ -193,6 +198,7 @@ def _scan(f: Any) -> Meaning:
         with np.errstate(all="ignore"):
             out = f.accumulate(x, axis=axis, dtype=held_type(node.dtype, wide))
         return np.flip(out, axis) if node.attr("reverse") else out
+
     return meaning
 
 

@@ -6,6 +6,7 @@ Triton and C++ text with {0}, {1}, ... for operands, or the reason why there is 
 follow IEEE 754: NaN propagates through every operator but `where` and the logical ones, also through minimum and
 maximum. Narrow floats never reach arithmetic: capture widens them to f32 and puts `round` after each operator.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -16,7 +17,14 @@ from interfuse.ir import numpy_meaning as m
 from interfuse.ir.dtypes import BOOL, DType
 
 ELEMENTWISE, SOURCE, MOVEMENT, REDUCE, SCAN, CONTRACTION, LIBRARY = (
-    "elementwise", "source", "movement", "reduce", "scan", "contraction", "library")
+    "elementwise",
+    "source",
+    "movement",
+    "reduce",
+    "scan",
+    "contraction",
+    "library",
+)
 
 BY_LIBRARY = "none: runs through the library"
 LATER_SCAN = "none: no scan family yet, runs through the library"
@@ -50,20 +58,44 @@ def result_type(op: Op, inputs: tuple[DType, ...]) -> DType | None:
     return BOOL if op.result == "bool" else None
 
 
-def _row(name: str, band: str, arity: int | None, result: str, meaning: Callable[..., Any], cost: int, triton: str,
-         cpp: str, *facts: str) -> Op:
+def _row(
+    name: str,
+    band: str,
+    arity: int | None,
+    result: str,
+    meaning: Callable[..., Any],
+    cost: int,
+    triton: str,
+    cpp: str,
+    *facts: str,
+) -> Op:
     return Op(name, band, arity, result, meaning, cost, triton, cpp, frozenset(facts))
 
 
-def _call(name: str, arity: int, meaning: Callable[..., Any], cost: int, triton: str = "", cpp: str = "", *facts: str,
-          result: str = "first") -> Op:
+def _call(
+    name: str,
+    arity: int,
+    meaning: Callable[..., Any],
+    cost: int,
+    triton: str = "",
+    cpp: str = "",
+    *facts: str,
+    result: str = "first",
+) -> Op:
     """An element-wise operator that both backends write as a call of a helper, by default one of its own name."""
     plain = f"{name}({', '.join(f'{{{i}}}' for i in range(arity))})"
     return _row(name, ELEMENTWISE, arity, result, meaning, cost, triton or plain, cpp or plain, *facts)
 
 
-def _infix(name: str, sign: str, meaning: Callable[..., Any], *facts: str, result: str = "first", triton: str = "",
-           cpp: str = "") -> Op:
+def _infix(
+    name: str,
+    sign: str,
+    meaning: Callable[..., Any],
+    *facts: str,
+    result: str = "first",
+    triton: str = "",
+    cpp: str = "",
+) -> Op:
     plain = f"{{0}} {sign} {{1}}"
     return _row(name, ELEMENTWISE, 2, result, meaning, 1, triton or plain, cpp or plain, *facts)
 
@@ -117,18 +149,44 @@ _BINARY = (
     _call("fmod", 2, m.fmod, 8, "libdevice.fmod({0}, {1})", "fmod_({0}, {1})", "discrete"),
     _call("pow", 2, m.power, 24, "libdevice.pow({0}, {1})", "pow_({0}, {1})"),
     _call("atan2", 2, m.atan2, 20, "libdevice.atan2({0}, {1})", "atan2_({0}, {1})"),
-    _call("maximum", 2, m.maximum, 1, "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)", "max_({0}, {1})",
-          "commutative", "associative", "exact"),
-    _call("minimum", 2, m.minimum, 1, "tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)", "min_({0}, {1})",
-          "commutative", "associative", "exact"),
+    _call(
+        "maximum",
+        2,
+        m.maximum,
+        1,
+        "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
+        "max_({0}, {1})",
+        "commutative",
+        "associative",
+        "exact",
+    ),
+    _call(
+        "minimum",
+        2,
+        m.minimum,
+        1,
+        "tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
+        "min_({0}, {1})",
+        "commutative",
+        "associative",
+        "exact",
+    ),
     _infix("and", "&", m.bit_and, "commutative", "associative", "exact"),
     _infix("or", "|", m.bit_or, "commutative", "associative", "exact"),
     _infix("xor", "^", m.bit_xor, "commutative", "associative", "exact"),
     _infix("shl", "<<", m.shift_left, "exact", triton="shift_left({0}, {1})"),
     _infix("shr", ">>", m.shift_right, "exact", triton="shift_right({0}, {1})"),
-    *(_infix(name, sign, meaning, "discrete", result="bool", cpp=f"{name}_({{0}}, {{1}})") for name, sign, meaning in (
-        ("lt", "<", m.lt), ("le", "<=", m.le), ("gt", ">", m.gt), ("ge", ">=", m.ge), ("eq", "==", m.eq),
-        ("ne", "!=", m.ne))),
+    *(
+        _infix(name, sign, meaning, "discrete", result="bool", cpp=f"{name}_({{0}}, {{1}})")
+        for name, sign, meaning in (
+            ("lt", "<", m.lt),
+            ("le", "<=", m.le),
+            ("gt", ">", m.gt),
+            ("ge", ">=", m.ge),
+            ("eq", "==", m.eq),
+            ("ne", "!=", m.ne),
+        )
+    ),
 )
 
 _OTHER = (
@@ -142,16 +200,32 @@ _OTHER = (
     _row("permute", MOVEMENT, 1, "first", m.permute, 0, AS_INDEX, AS_INDEX, "exact"),
     _row("expand", MOVEMENT, 1, "first", m.expand, 0, AS_INDEX, AS_INDEX, "exact"),
     _row("slice", MOVEMENT, 1, "first", m.take_slice, 0, AS_INDEX, AS_INDEX, "exact"),
-    _reduction("sum", m.reduce_sum), _reduction("prod", m.reduce_prod),
-    _reduction("max", m.reduce_max, 1, "exact"), _reduction("min", m.reduce_min, 1, "exact"),
+    _reduction("sum", m.reduce_sum),
+    _reduction("prod", m.reduce_prod),
+    _reduction("max", m.reduce_max, 1, "exact"),
+    _reduction("min", m.reduce_min, 1, "exact"),
     _reduction("any", m.reduce_any, 1, "exact", result="bool"),
     _reduction("all", m.reduce_all, 1, "exact", result="bool"),
-    _reduction("mean", m.reduce_mean), _reduction("variance", m.reduce_variance, 4),
-    *(_row(name, REDUCE, 1, "stated", meaning, 2, "none: no arg-reduction family yet, runs through the library",
-           "none: no arg-reduction family yet, runs through the library", "discrete") for name, meaning in (
-        ("argmax", m.argmax), ("argmin", m.argmin))),
-    *(_row(name, SCAN, 1, "first", meaning, 2, LATER_SCAN, LATER_SCAN) for name, meaning in (
-        ("cumsum", m.cumsum), ("cumprod", m.cumprod), ("cummax", m.cummax), ("cummin", m.cummin))),
+    _reduction("mean", m.reduce_mean),
+    _reduction("variance", m.reduce_variance, 4),
+    *(
+        _row(
+            name,
+            REDUCE,
+            1,
+            "stated",
+            meaning,
+            2,
+            "none: no arg-reduction family yet, runs through the library",
+            "none: no arg-reduction family yet, runs through the library",
+            "discrete",
+        )
+        for name, meaning in (("argmax", m.argmax), ("argmin", m.argmin))
+    ),
+    *(
+        _row(name, SCAN, 1, "first", meaning, 2, LATER_SCAN, LATER_SCAN)
+        for name, meaning in (("cumsum", m.cumsum), ("cumprod", m.cumprod), ("cummax", m.cummax), ("cummin", m.cummin))
+    ),
     _row("linear", CONTRACTION, None, "first", m.linear, 0, BY_LIBRARY, BY_LIBRARY),
     _row("matmul", CONTRACTION, 2, "first", m.matmul, 0, BY_LIBRARY, BY_LIBRARY),
     _row("library", LIBRARY, None, "stated", m.unreachable, 0, BY_LIBRARY, BY_LIBRARY),
@@ -174,15 +248,24 @@ def with_fact(fact: str) -> frozenset[str]:
 
 MOVES, REDUCES, POINTWISE, DISCRETE = named(MOVEMENT), named(REDUCE), named(ELEMENTWISE), with_fact("discrete")
 
-FLOAT_ONLY = frozenset((*(op.name for op in _UNARY if op.name not in ("copy", "neg", "abs", "sign", "not")),
-                        "atan2", "mean", "variance", "linear", "round"))
+FLOAT_ONLY = frozenset(
+    (
+        *(op.name for op in _UNARY if op.name not in ("copy", "neg", "abs", "sign", "not")),
+        "atan2",
+        "mean",
+        "variance",
+        "linear",
+        "round",
+    )
+)
 """Operators on floats alone."""
 
 BITWISE, SHIFTS = frozenset(("not", "and", "or", "xor")), frozenset(("shl", "shr"))
 """Operators on bool and integers; and on integers alone."""
 
-NUMBERS_ONLY = frozenset((
-    "neg", "sub", "div", "floordiv", "remainder", "fmod", "pow", "sum", "prod", "cumsum", "cumprod"))
+NUMBERS_ONLY = frozenset(
+    ("neg", "sub", "div", "floordiv", "remainder", "fmod", "pow", "sum", "prod", "cumsum", "cumprod")
+)
 """Operators on anything but bool: PyTorch has no such operator on bool, or counts in integers, which a cast must
 spell.
 """

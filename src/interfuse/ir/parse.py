@@ -3,6 +3,7 @@
 Nodes are interned, so reading printed text back gives the very nodes that were printed (hints and source lines, which
 are no part of a node's identity, are not read). Every node read is checked by the verifier.
 """
+
 from __future__ import annotations
 
 import ast
@@ -22,8 +23,13 @@ _RETURN = re.compile(r"return((?: %\d+,?)*)")
 _COMMENT = re.compile(r"""((?:[^'"#]|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")*)(#.*)?""")
 
 Fold = Callable[[index.Dim, index.Dim], index.Expr]
-_BINARY: dict[type, Fold] = {ast.Add: index.add, ast.Sub: lambda a, b: index.wrap(a) - b, ast.Mult: index.mul,
-                             ast.FloorDiv: index.floordiv, ast.Mod: index.mod}
+_BINARY: dict[type, Fold] = {
+    ast.Add: index.add,
+    ast.Sub: lambda a, b: index.wrap(a) - b,
+    ast.Mult: index.mul,
+    ast.FloorDiv: index.floordiv,
+    ast.Mod: index.mod,
+}
 _CALLS: dict[str, Fold] = {"min": index.minimum, "max": index.maximum}
 _NAMES: dict[str, Any] = {"inf": float("inf"), "nan": float("nan")}
 
@@ -72,15 +78,22 @@ class _Reader:
         low, high = -index.INF if lo == "-inf" else int(lo), index.INF if hi == "inf" else int(hi)
         self.names[name] = index.sym(name, low, high)
 
-    def node(self, number: str, op: str, operands: str, attributes: str, token: str | None, dtype: str,
-             dims: str) -> None:
+    def node(
+        self, number: str, op: str, operands: str, attributes: str, token: str | None, dtype: str, dims: str
+    ) -> None:
         if number in self.nodes:
             raise ValueError(f"{number} is given twice")
         if dtype not in ALL:
             raise ValueError(f"{dtype!r} is not an element type")
         shape = _value(ast.parse(f"({dims},)" if dims else "()", mode="eval").body, self.names)
-        node = make(op, self.found(operands), ALL[dtype], shape, None if token is None else int(token),
-                    **_attributes(attributes, self.names))
+        node = make(
+            op,
+            self.found(operands),
+            ALL[dtype],
+            shape,
+            None if token is None else int(token),
+            **_attributes(attributes, self.names),
+        )
         check_node(node)
         self.nodes[number] = node
 

@@ -8,6 +8,7 @@ The node form is static single assignment and can be read back (`parse`):
     %1 = sum(%0, axes=(1,)) : f32[s0]  # norm at model.py:12
     return %1
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -126,7 +127,8 @@ def show(graph: Graph) -> str:
         ("inputs", [_input_line(i, number) for i in graph.inputs]),
         ("calls", [_call_line(k, c, number) for k, c in enumerate(graph.calls)]),
         ("nodes", [_node_line(n, number, for_key=False) for n in nodes]),
-        ("outputs", [_output_line(o, number) for o in graph.outputs]))
+        ("outputs", [_output_line(o, number) for o in graph.outputs]),
+    )
     for title, lines in sections:
         if lines:
             with w.block(f"{title}:"):

@@ -3,6 +3,7 @@
 The rules are those of the operator table and of the graph's own docstrings. Tests run it after every pass; capture runs
 it once on what it hands on.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -87,8 +88,10 @@ def _movement(node: Node) -> None:
 
 def _reduction(node: Node) -> None:
     axes, source = node.attr("axes"), node.inputs[0].shape
-    require(isinstance(axes, tuple) and sorted(set(axes)) == list(axes) and all(0 <= a < len(source) for a in axes),
-            f"axes {axes} of {source} must be sorted, distinct and in range")
+    require(
+        isinstance(axes, tuple) and sorted(set(axes)) == list(axes) and all(0 <= a < len(source) for a in axes),
+        f"axes {axes} of {source} must be sorted, distinct and in range",
+    )
     kept = tuple(d for k, d in enumerate(source) if k not in axes)
     require(kept == node.shape, f"{source} without {axes} is not {node.shape}")
     arg = node.op in ("argmax", "argmin")
@@ -117,8 +120,13 @@ def _contraction(node: Node) -> None:
 
 
 _BANDS: dict[str, Callable[[Node], None]] = {
-    ELEMENTWISE: _elementwise, SOURCE: _source, MOVEMENT: _movement, REDUCE: _reduction, SCAN: _scan,
-    CONTRACTION: _contraction}
+    ELEMENTWISE: _elementwise,
+    SOURCE: _source,
+    MOVEMENT: _movement,
+    REDUCE: _reduction,
+    SCAN: _scan,
+    CONTRACTION: _contraction,
+}
 
 
 def _check_known(what: str, nodes: Iterable[Node], known: set[Node]) -> None:

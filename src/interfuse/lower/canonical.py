@@ -1,8 +1,9 @@
 """Kernels without their names. In: a Kernel. Out: an equal value for every kernel that compiles to the same code.
 
-Names, notes, and the shapes that parameters are shown with are for readers; the code depends on types, indices and order.
-Layers of one model then share one kernel.
+Names, notes, and the shapes that parameters are shown with are for readers; the code depends on types, indices and
+order. Layers of one model then share one kernel.
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -30,8 +31,10 @@ def canonical(kernel: Kernel) -> Kernel:
         return replace(s, args=tuple(map(value, s.args)), out=value(s.out), note="")
 
     def parameter(p: Param) -> Param:
-        return replace(p, name=buffers[p.name]) if p.mode == "scratch" else Param(buffers[p.name], p.dtype, (), (), p.mode)
+        return (
+            replace(p, name=buffers[p.name]) if p.mode == "scratch" else Param(buffers[p.name], p.dtype, (), (), p.mode)
+        )
 
-    return replace(kernel, name="", doc=(), params=tuple(map(parameter, kernel.params)), body=tuple(map(statement, kernel.body)))
-
-
+    return replace(
+        kernel, name="", doc=(), params=tuple(map(parameter, kernel.params)), body=tuple(map(statement, kernel.body))
+    )

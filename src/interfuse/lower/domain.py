@@ -1,9 +1,12 @@
-"""Iteration domains. In: the outputs of a region and the nodes it reads. Out: the rows and columns that its kernel walks.
+"""Iteration domains. In: the outputs of a region and the nodes it reads. Out: the rows and columns that its kernel
+walks.
 
-A kernel walks `rows` by `cols`. Where the region reduces, every reduction must run over trailing dimensions of one common
-size (the columns); every output has rows x cols elements or one a row. Where it does not, the domain is the outputs'
-common element count, split so that as many elements as possible lie on one axis along which each access has one stride.
+A kernel walks `rows` by `cols`. Where the region reduces, every reduction must run over trailing dimensions of one
+common size (the columns); every output has rows x cols elements or one a row. Where it does not, the domain is the
+outputs' common element count, split so that as many elements as possible lie on one axis along which each access has
+one stride.
 """
+
 from __future__ import annotations
 
 import math
@@ -52,7 +55,9 @@ def static(shape: tuple[Dim, ...]) -> tuple[int, ...]:
 
 
 def check_operators(nodes: Iterable[Node], backend: str) -> None:
-    """UnsupportedError for the first operator that `backend` ("triton" or "cpp") cannot write, with the table's reason."""
+    """UnsupportedError for the first operator that `backend` ("triton" or "cpp") cannot write, with the table's
+    reason.
+    """
     for node in nodes:
         row = TABLE[node.op]
         spelled = row.triton if backend == "triton" else row.cpp
@@ -64,7 +69,9 @@ def check_operators(nodes: Iterable[Node], backend: str) -> None:
             continue
         if node.op in MOVES or node.op in ("const", "iota"):
             continue
-        raise UnsupportedError(f"{node.op}: {spelled[6:] if spelled.startswith('none: ') else 'cannot stand inside a kernel'}")
+        raise UnsupportedError(
+            f"{node.op}: {spelled[6:] if spelled.startswith('none: ') else 'cannot stand inside a kernel'}"
+        )
 
 
 def _reduced(node: Node) -> tuple[int, int]:
@@ -73,7 +80,9 @@ def _reduced(node: Node) -> tuple[int, int]:
     axes = [a for a in node.attr("axes") if shape[a] != 1]
     kept = [k for k, d in enumerate(shape) if d != 1 and k not in node.attr("axes")]
     if axes and kept and min(axes) < max(kept):
-        raise UnsupportedError(f"{node.op} over axes {tuple(node.attr('axes'))} of {list(shape)}: only trailing axes have a family yet")
+        raise UnsupportedError(
+            f"{node.op} over axes {tuple(node.attr('axes'))} of {list(shape)}: only trailing axes have a family yet"
+        )
     cols = math.prod(shape[a] for a in axes)
     return math.prod(shape) // max(cols, 1), cols
 
@@ -98,7 +107,9 @@ def find(outputs: tuple[Node, ...], inputs: frozenset[Node]) -> Domain:
 
 
 def push(output: Node, core_index: tuple[Expr, ...], chain: list[Node]) -> tuple[Expr, ...]:
-    """The index in `output` of the element that its core value has at `core_index`; `chain` leads from core to output."""
+    """The index in `output` of the element that its core value has at `core_index`; `chain` leads from core to
+    output.
+    """
     index = core_index
     for node in chain:
         if node.op == "permute":
@@ -109,7 +120,7 @@ def push(output: Node, core_index: tuple[Expr, ...], chain: list[Node]) -> tuple
 
 
 def core_of(output: Node, inputs: frozenset[Node]) -> tuple[Node, list[Node]]:
-    """The value behind reshapes, permutes and copies at the end of `output`, and those movements from the inside out."""
+    """The value behind reshapes, permutes and copies at the end of `output`, and those movements, innermost first."""
     chain: list[Node] = []
     node = output
     while node not in inputs and node.op in ("reshape", "permute", "copy"):

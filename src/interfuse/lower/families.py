@@ -6,6 +6,7 @@ A family only chooses roles and sizes; the tracing and the loop tree are one for
     row, resident   reductions over trailing axes, the row held on chip: in registers of a program on a GPU, in cache
                     lines and a scratch row on a CPU. Short rows share a program on a GPU.
 """
+
 from __future__ import annotations
 
 import math
@@ -92,8 +93,10 @@ def _out_name(k: int, count: int) -> str:
     return "out" if count == 1 else f"out{k}"
 
 
-def _map_domain(roots: tuple[Node, ...], inputs: frozenset[Node], layouts: Mapping[Node, Layout]) -> tuple[Domain, Trace]:
-    """The split with the most columns along which every access has one stride; the last dimension alone at the worst."""
+def _map_domain(
+    roots: tuple[Node, ...], inputs: frozenset[Node], layouts: Mapping[Node, Layout]
+) -> tuple[Domain, Trace]:
+    """The split with the most columns along which every access has one stride; at worst the last dimension alone."""
     core, _ = core_of(roots[0], inputs)
     shape = tuple(d for d in static(core.shape) if d != 1) or (1,)
     col = sym("col", 0, 0)
@@ -122,7 +125,9 @@ def _map_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
 
 def _row_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
     if domain.cols > target.row_elements:
-        raise UnsupportedError(f"row of {domain.cols}: {target.row_elements} fit on chip, streamed rows have no family yet")
+        raise UnsupportedError(
+            f"row of {domain.cols}: {target.row_elements} fit on chip, streamed rows have no family yet"
+        )
     if target.backend == "cpp":
         return (Axis("row", domain.rows, Role.GRID), Axis("col", domain.cols, Role.SERIAL, target.lanes))
     block = _power(domain.cols)
@@ -147,8 +152,12 @@ def _check_scratch(scratch: tuple[Param, ...], target: Target) -> None:
         raise UnsupportedError(f"the row keeps {need} bytes between passes, {target.scratch_bytes} fit in cache")
 
 
-def _params(trace: Trace, roots: tuple[Node, ...], work: Work, layouts: Mapping[Node, Layout]) -> tuple[tuple[Param, ...], tuple[Node, ...]]:
+def _params(
+    trace: Trace, roots: tuple[Node, ...], work: Work, layouts: Mapping[Node, Layout]
+) -> tuple[tuple[Param, ...], tuple[Node, ...]]:
     reads = tuple(trace.reads)
     params = [Param(trace.reads[n], n.dtype, n.shape, layouts[n].strides) for n in reads]
-    params += [Param(_out_name(k, len(roots)), r.dtype, r.shape, layouts[r].strides, "out") for k, r in enumerate(roots)]
+    params += [
+        Param(_out_name(k, len(roots)), r.dtype, r.shape, layouts[r].strides, "out") for k, r in enumerate(roots)
+    ]
     return tuple(params), reads

@@ -1,13 +1,16 @@
-"""Kernel IR: one ordered loop tree. In: what a schedule family decided. Out: a frozen value that emitters print as code.
+"""Kernel IR: one ordered loop tree. In: what a schedule family decided. Out: a frozen value that emitters print as
+code.
 
 Axes carry a role; every value says over which axes it varies; a reduction names its axis and scope. Emitters are
 mechanical: they choose nothing.
 
-How a tree reads. A kernel is a list of statements inside its grid axes. A `Loop` over a tile or serial axis is one phase:
-its statements run for every index of the axis. A value made in a phase may be used in a later phase of the same axis
-only where the axis is a TILE (the whole row is held at once); on a SERIAL axis the lowering has put it into a scratch
-parameter and loads it again. A `Reduce` stands in the phase that makes its argument; its result exists after the phase.
+How a tree reads. A kernel is a list of statements inside its grid axes. A `Loop` over a tile or serial axis is one
+phase: its statements run for every index of the axis. A value made in a phase may be used in a later phase of the
+same axis only where the axis is a TILE (the whole row is held at once); on a SERIAL axis the lowering has put it into
+a scratch parameter and loads it again. A `Reduce` stands in the phase that makes its argument; its result exists
+after the phase.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -21,16 +24,16 @@ from interfuse.ir.index import Dim, Expr, sym
 class Role(Enum):
     """How an axis is walked."""
 
-    GRID = "grid"      # block 1: one index a program; block > 1: that many indices a program, at once
-    TILE = "tile"      # the whole axis at once, in `block` lanes (a power of two >= extent); lanes past it are masked
+    GRID = "grid"  # block 1: one index a program; block > 1: that many indices a program, at once
+    TILE = "tile"  # the whole axis at once, in `block` lanes (a power of two >= extent); lanes past it are masked
     SERIAL = "serial"  # a loop in steps of `block` lanes, the last step masked
 
 
 class Scope(Enum):
     """Where the parts of a reduction meet."""
 
-    LANE = "lane"      # across the lanes of a tile
-    CARRY = "carry"    # carried through a serial loop, then across its lanes
+    LANE = "lane"  # across the lanes of a tile
+    CARRY = "carry"  # carried through a serial loop, then across its lanes
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,8 @@ class Kernel:
     """One kernel: parameters in call order, axes with GRID ones outermost first, statements, and what to say about it.
 
     `doc` lines go to the top of the printed file; `symbols` are the size symbols that the launch passes as integers;
-    `family` names the schedule family, `warps` the GPU warps a program, `reduction_order` the key under which its bits repeat.
+    `family` names the schedule family, `warps` the GPU warps a program, `reduction_order` the key under which its
+    bits repeat.
     """
 
     name: str

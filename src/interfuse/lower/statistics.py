@@ -3,6 +3,7 @@
 While a row is on chip a second pass over it costs no memory traffic, so the variance is the mean of squared distances
 from the mean: no cancellation, as exact as Welford's form. Streamed rows will keep the operators whole.
 """
+
 from __future__ import annotations
 
 import math

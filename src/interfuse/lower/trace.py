@@ -1,8 +1,10 @@
 """Tracing a region over its domain. In: outputs, inputs, a domain and its two index symbols. Out: values in order.
 
-Each node is asked for at an index; movements turn into other indices, inputs into loads, everything else into one value.
-A value's depth counts the reductions that must be finished before it; it becomes the value's phase in the loop tree.
+Each node is asked for at an index; movements turn into other indices, inputs into loads, everything else into one
+value. A value's depth counts the reductions that must be finished before it; it becomes the value's phase in the loop
+tree.
 """
+
 from __future__ import annotations
 
 import math
@@ -33,7 +35,9 @@ class Trace:
     reads: dict[Node, str] = field(default_factory=dict)
 
 
-_GENERATED = re.compile(r"^((arg|primals|tangents|input|view|permute|getitem|t|_unsafe_view)[_\d]*|l_.*)?$", re.IGNORECASE)
+_GENERATED = re.compile(
+    r"^((arg|primals|tangents|input|view|permute|getitem|t|_unsafe_view)[_\d]*|l_.*)?$", re.IGNORECASE
+)
 
 
 class _Names:
@@ -52,9 +56,13 @@ class _Names:
 
 
 class Tracer:
-    """Traces one region. `row` and `col` are the domain's index symbols; `names` maps each input and output to a buffer name."""
+    """Traces one region. `row` and `col` are the domain's index symbols; `names` maps each input and output to a
+    buffer name.
+    """
 
-    def __init__(self, inputs: frozenset[Node], layouts: Mapping[Node, Layout], domain: Domain, row: Expr, col: Expr) -> None:
+    def __init__(
+        self, inputs: frozenset[Node], layouts: Mapping[Node, Layout], domain: Domain, row: Expr, col: Expr
+    ) -> None:
         self._inputs, self._layouts, self._domain = inputs, layouts, domain
         self._row, self._col = row, col
         self._memo: dict[tuple[Node, tuple[Expr, ...]], Value] = {}
@@ -153,8 +161,11 @@ class Tracer:
             value = float(self._domain.cols) if node.dtype.is_float else self._domain.cols
             count = self._add(Let(self._new("columns", node, ()), "const", (), (("value", value),)), 0)
             return self._add(Let(self._new(node.hint or node.op, node, part.axes), "mul", (part, count)), depth[part])
-        return part if part.dtype is node.dtype else self._add(
-            Let(self._new(node.op, node, part.axes), "cast", (part,)), depth[part])
+        return (
+            part
+            if part.dtype is node.dtype
+            else self._add(Let(self._new(node.op, node, part.axes), "cast", (part,)), depth[part])
+        )
 
     def _load(self, node: Node, index: tuple[Expr, ...]) -> Value:
         layout = self._layouts[node]

@@ -4,6 +4,7 @@ Phases follow depth: what a row needs before phase d, then one loop over the col
 On a serial column axis a value cannot stay in a register from one phase to the next: it is loaded again, computed again
 where that costs one wide operand and little arithmetic, or kept in a scratch row.
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -30,7 +31,9 @@ class _Columns:
         return self.col.name in value.axes
 
     def needs(self, phase: int) -> list[Value]:
-        """The wide values that phase `phase` uses directly: operands of its reductions and stores, and of its own values."""
+        """The wide values that phase `phase` uses directly: operands of its reductions and stores, and of its own
+        values.
+        """
         depth = self.trace.depth
         wanted = [m.arg for m in self.trace.made if isinstance(m, Reduce) and depth[m.arg] == phase]
         wanted += [s.arg for s in self.trace.stores if self.wide(s.arg) and depth[s.arg] == phase]
@@ -109,8 +112,11 @@ def statements(trace: Trace, col: Axis) -> tuple[tuple[Stmt, ...], tuple[Param, 
         columns.choose_kept()
     body: list[Stmt] = []
     for number in range(columns.last + 1):
-        body += [m for m in trace.made
-                 if not isinstance(m, Reduce) and not columns.wide(m.out) and trace.depth[m.out] == number]
+        body += [
+            m
+            for m in trace.made
+            if not isinstance(m, Reduce) and not columns.wide(m.out) and trace.depth[m.out] == number
+        ]
         phase = columns.phase(number, serial)
         if phase:
             body.append(Loop(col.name, tuple(phase)))

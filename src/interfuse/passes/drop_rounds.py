@@ -4,6 +4,7 @@ Eager rounds every narrow result to memory. Keeping f32 between fused operators 
 comparison, a where's condition, an arg-reduction, a floor, an integer or 8-bit cast, ... could decide otherwise for it.
 Library calls and contractions end the search: they read buffers, whose narrow type rounds anyway.
 """
+
 from __future__ import annotations
 
 from interfuse.ir.graph import Graph

@@ -1,4 +1,5 @@
 """The passes in order. In: nothing. Out: one flat named list, which the driver runs and can stop anywhere in."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,8 +1,11 @@
-"""Bottom-up rewriting. In: a graph and a rule. Out: the graph with every node offered to the rule once its operands are new.
+"""Bottom-up rewriting. In: a graph and a rule. Out: the graph with every node offered to the rule once its operands
+are new.
 
-A rule is a plain function (old node, rebuilt node) -> replacement, or None for no match; the replacement is offered again
-until nothing matches. Rules keep dtype and shape; the driver of each pass relies on that and the verifier checks it.
+A rule is a plain function (old node, rebuilt node) -> replacement, or None for no match; the replacement is offered
+again until nothing matches. Rules keep dtype and shape; the driver of each pass relies on that and the verifier
+checks it.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -21,8 +24,11 @@ def rewrite_nodes(roots: tuple[Node, ...], rule: Rule) -> dict[Node, Node]:
     memo: dict[Node, Node] = {}
     for node in topological(roots):
         inputs = tuple(memo[i] for i in node.inputs)
-        new = node if inputs == node.inputs else make(
-            node.op, inputs, node.dtype, node.shape, node.token, node.source, node.hint, **dict(node.attrs))
+        new = (
+            node
+            if inputs == node.inputs
+            else make(node.op, inputs, node.dtype, node.shape, node.token, node.source, node.hint, **dict(node.attrs))
+        )
         for _ in range(MOST_STEPS):
             better = rule(node, new)
             if better is None:

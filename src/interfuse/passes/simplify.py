@@ -1,8 +1,9 @@
 """simplify: local rewrites that never change a value. In: a graph. Out: a graph with fewer or cheaper nodes.
 
-Each rule is data: a name, the operator that it starts from, and a function that gives the better node or None. Rules are
-exact: the result has the same bits for every input, NaN payloads aside.
+Each rule is data: a name, the operator that it starts from, and a function that gives the better node or None. Rules
+are exact: the result has the same bits for every input, NaN payloads aside.
 """
+
 from __future__ import annotations
 
 import math

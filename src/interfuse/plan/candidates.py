@@ -1,8 +1,10 @@
-"""Candidates of a region. In: a set of calls, the flow and the target. Out: ways to run it, each with estimate and bytes.
+"""Candidates of a region. In: a set of calls, the flow and the target. Out: ways to run it, each with estimate and
+bytes.
 
 Every region has its library candidate. A fused kernel is one where the lowering accepts it. A matrix product has its
 provider's form, with the activation that follows it in the epilogue where the provider knows it.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -41,7 +43,8 @@ NEED_BIAS = ("cublaslt.linear_gelu", "cublaslt.linear_relu")
 
 @dataclass
 class Context:
-    """What candidate making needs: the flow, layouts, target (None: no kernels on this device), profile, memo of kernels.
+    """What candidate making needs: the flow, layouts, target (None: no kernels on this device), profile, memo of
+    kernels.
 
     `available(provider, dtype name)` tells why a provider cannot be used here, or None where it can.
     """
@@ -85,8 +88,14 @@ def fused(calls: frozenset[int], context: Context, name: str = "kernel", doc: tu
 
 def fused_candidate(step: KernelStep, profile: DeviceProfile) -> Candidate:
     """The candidate that runs one generated kernel."""
-    return Candidate(f"fused: {step.kernel.family}", (step,), kernel_estimate(step.kernel, profile),
-                     kernel_bytes(step.kernel), 1, step.kernel.family)
+    return Candidate(
+        f"fused: {step.kernel.family}",
+        (step,),
+        kernel_estimate(step.kernel, profile),
+        kernel_bytes(step.kernel),
+        1,
+        step.kernel.family,
+    )
 
 
 def call_estimate(call: Call, profile: DeviceProfile) -> Estimate:
@@ -117,14 +126,26 @@ def short_name(target: str) -> str:
     return _PLAIN.get(name, name)
 
 
-_PLAIN = {"native_layer_norm": "layer_norm", "addmm": "linear", "mm": "linear",
-          "scaled_dot_product_flash_attention_for_cpu": "attention",
-          "scaled_dot_product_flash_attention": "attention", "scaled_dot_product_efficient_attention": "attention",
-          "scaled_dot_product_cudnn_attention": "attention", "to_copy": "cast", "fused_rms_norm": "rms_norm"}
+_PLAIN = {
+    "native_layer_norm": "layer_norm",
+    "addmm": "linear",
+    "mm": "linear",
+    "scaled_dot_product_flash_attention_for_cpu": "attention",
+    "scaled_dot_product_flash_attention": "attention",
+    "scaled_dot_product_efficient_attention": "attention",
+    "scaled_dot_product_cudnn_attention": "attention",
+    "to_copy": "cast",
+    "fused_rms_norm": "rms_norm",
+}
 
 ACTIVATIONS: Mapping[tuple[str, object], str] = {
-    ("aten.relu.default", None): "relu", ("aten.gelu.default", "none"): "gelu", ("aten.gelu.default", "tanh"): "gelu_tanh",
-    ("aten.tanh.default", None): "tanh", ("aten.sigmoid.default", None): "sigmoid", ("aten.silu.default", None): "swish"}
+    ("aten.relu.default", None): "relu",
+    ("aten.gelu.default", "none"): "gelu",
+    ("aten.gelu.default", "tanh"): "gelu_tanh",
+    ("aten.tanh.default", None): "tanh",
+    ("aten.sigmoid.default", None): "sigmoid",
+    ("aten.silu.default", None): "swish",
+}
 """Captured activations that providers have as an epilogue, by target and approximation."""
 
 
@@ -142,7 +163,9 @@ def linear_of(call: Call) -> Node | None:
 
 
 def provider_candidates(linear: Node, output: Node, activation: str, context: Context) -> list[Candidate]:
-    """The routine that computes the product with `activation` ("none" for none) in its epilogue, where one can be used."""
+    """The routine that computes the product with `activation` ("none" for none) in its epilogue, where one can be
+    used.
+    """
     flow = context.flow
     bases = [base_of(n, flow.producer) for n in linear.inputs]
     provider = PROVIDERS.get(context.profile.kind, {}).get(activation)

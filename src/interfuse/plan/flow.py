@@ -1,9 +1,11 @@
-"""How values flow between calls. In: a rewritten graph. Out: who makes each buffer, who reads it, which calls are needed.
+"""How values flow between calls. In: a rewritten graph. Out: who makes each buffer, who reads it, which calls are
+needed.
 
 An anchor is a value that a call puts into a buffer: a result that is neither a graph input nor a view of something. The
 leaves of an expression are the anchors and graph inputs that it starts from. A narrow anchor cast(f16)(e) also stands
 for e in f32: where e is wanted and the anchor is in a buffer, reading the buffer is what eager does.
 """
+
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
@@ -92,8 +94,13 @@ def _made_by(graph: Graph) -> dict[Node, int]:
     return found
 
 
-def find_leaves(roots: Iterable[Node], producer: dict[Node, int], inputs: frozenset[Node], stands_for: dict[Node, Node],
-                own: int | None = None) -> tuple[Node, ...]:
+def find_leaves(
+    roots: Iterable[Node],
+    producer: dict[Node, int],
+    inputs: frozenset[Node],
+    stands_for: dict[Node, Node],
+    own: int | None = None,
+) -> tuple[Node, ...]:
     """The anchors and inputs under `roots`; anchors of call `own` are looked through."""
     found: dict[Node, None] = {}
     seen: set[Node] = set()
@@ -111,7 +118,9 @@ def find_leaves(roots: Iterable[Node], producer: dict[Node, int], inputs: frozen
     return tuple(found)
 
 
-def _call_leaves(graph: Graph, k: int, producer: dict[Node, int], inputs: frozenset[Node], stands_for: dict[Node, Node]) -> tuple[Node, ...]:
+def _call_leaves(
+    graph: Graph, k: int, producer: dict[Node, int], inputs: frozenset[Node], stands_for: dict[Node, Node]
+) -> tuple[Node, ...]:
     call = graph.calls[k]
     operands = find_leaves(call.operands, producer, inputs, stands_for, k)
     if call.opaque:
@@ -121,8 +130,13 @@ def _call_leaves(graph: Graph, k: int, producer: dict[Node, int], inputs: frozen
     return tuple(dict.fromkeys((*outs, *operands)))
 
 
-def _needed(graph: Graph, producer: dict[Node, int], leaves: dict[int, tuple[Node, ...]], inputs: frozenset[Node],
-            stands_for: dict[Node, Node]) -> tuple[int, ...]:
+def _needed(
+    graph: Graph,
+    producer: dict[Node, int],
+    leaves: dict[int, tuple[Node, ...]],
+    inputs: frozenset[Node],
+    stands_for: dict[Node, Node],
+) -> tuple[int, ...]:
     wanted: set[int] = {k for k, c in enumerate(graph.calls) if c.effect in ("mutation", "collective")}
     outs = find_leaves([o.node for o in graph.outputs if o.node is not None], producer, inputs, stands_for)
     stack = [producer[n] for n in outs if n in producer] + list(wanted)
@@ -167,8 +181,13 @@ def cut(outputs: tuple[Node, ...], calls: frozenset[int], flow: Flow) -> tuple[t
                 stack += missing
                 continue
             parts = tuple(memo[i] for i in node.inputs)
-            memo[node] = node if parts == node.inputs else make(
-                node.op, parts, node.dtype, node.shape, node.token, node.source, node.hint, **dict(node.attrs))
+            memo[node] = (
+                node
+                if parts == node.inputs
+                else make(
+                    node.op, parts, node.dtype, node.shape, node.token, node.source, node.hint, **dict(node.attrs)
+                )
+            )
     return tuple(memo[o] for o in outputs), frozenset(read)
 
 

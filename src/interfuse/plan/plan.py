@@ -1,10 +1,11 @@
 """The plan. In: what the planner decided. Out: a frozen value: regions in order, each with ranked candidates.
 
 A region covers whole captured calls, so its library path is always exactly what eager would run. A candidate is a list
-of steps that compute the region's outputs from its inputs; candidate 0 of the finished plan is not special: `chosen` is.
-Region inputs and outputs are nodes that live in buffers. Steps may also read a movement (reshape, permute, slice,
+of steps that compute the region's outputs from its inputs; candidate 0 of the finished plan is not special: `chosen`
+is. Region inputs and outputs are nodes that live in buffers. Steps may also read a movement (reshape, permute, slice,
 expand) of such a node: the runtime makes the view.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -25,7 +26,9 @@ class LibraryStep:
 
 @dataclass(frozen=True)
 class KernelStep:
-    """Launch a generated kernel; `operands[k]` is the node behind parameter k that is not scratch (inputs, then outputs)."""
+    """Launch a generated kernel; `operands[k]` is the node behind parameter k that is not scratch (inputs, then
+    outputs).
+    """
 
     kernel: Kernel
     inputs: tuple[Node, ...]
@@ -59,7 +62,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Region:
-    """Calls that run as one unit. `inputs` and `outputs` live in buffers; `reason` says why the choice is what it is."""
+    """Calls that run as one unit. `inputs` and `outputs` live in buffers; `reason` says why the choice is as it is."""
 
     name: str
     calls: tuple[int, ...]

@@ -3,6 +3,7 @@
 It forms regions greedily by predicted saving, gives each its candidates, and chooses by prediction; the race may choose
 otherwise later. Every refusal is recorded with its reason.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -34,8 +35,14 @@ from interfuse.plan.plan import Candidate, KernelStep, Plan, Region
 from interfuse.plan.regions import Grouping, form
 
 
-def plan(graph: Graph, target: Target | None, profile: DeviceProfile, record: Record, off: tuple[str, ...] = (),
-         unavailable: Mapping[str, str] | None = None) -> Plan:
+def plan(
+    graph: Graph,
+    target: Target | None,
+    profile: DeviceProfile,
+    record: Record,
+    off: tuple[str, ...] = (),
+    unavailable: Mapping[str, str] | None = None,
+) -> Plan:
     """The plan for `graph` on the device of `profile`.
 
     target       what kernels are generated for; None plans library calls and providers only
@@ -45,8 +52,12 @@ def plan(graph: Graph, target: Target | None, profile: DeviceProfile, record: Re
     flow = analyse(graph)
     context = Context(flow, graph.layouts(), target, profile, unavailable or {})
     rejected: list[tuple[frozenset[int], str]] = []
-    groups = form(flow, lambda k: _fusable(flow, k), lambda calls: _judge(calls, context, rejected),
-                  lambda union, why: rejected.append((union, why)))
+    groups = form(
+        flow,
+        lambda k: _fusable(flow, k),
+        lambda calls: _judge(calls, context, rejected),
+        lambda union, why: rejected.append((union, why)),
+    )
     _join_activations(groups, flow)
     kernels: dict[Kernel, str] = {}
     regions = tuple(_region(calls, context, off, kernels, rejected) for calls in groups.ordered())
@@ -63,8 +74,16 @@ def library_plan(graph: Graph, profile: DeviceProfile | None = None, record: Rec
     for k in flow.needed:
         calls = frozenset((k,))
         candidate, reads = library_candidate(calls, context)
-        regions.append(Region(short_name(graph.calls[k].target), (k,), _sorted(reads), outputs_of(calls, flow),
-                              (candidate,), reason=graph.calls[k].reason or "library path asked for"))
+        regions.append(
+            Region(
+                short_name(graph.calls[k].target),
+                (k,),
+                _sorted(reads),
+                outputs_of(calls, flow),
+                (candidate,),
+                reason=graph.calls[k].reason or "library path asked for",
+            )
+        )
     if record is not None:
         _note(graph, tuple(regions), [], record)
     return Plan(graph, tuple(regions))
@@ -97,8 +116,13 @@ def _join_activations(groups: Grouping, flow: Flow) -> None:
             groups.merge(groups.group_of[k], group)
 
 
-def _region(calls: frozenset[int], context: Context, off: tuple[str, ...], kernels: dict[Kernel, str],
-            rejected: list[tuple[frozenset[int], str]]) -> Region:
+def _region(
+    calls: frozenset[int],
+    context: Context,
+    off: tuple[str, ...],
+    kernels: dict[Kernel, str],
+    rejected: list[tuple[frozenset[int], str]],
+) -> Region:
     graph = context.flow.graph
     name = region_name(calls, graph)
     library, reads = library_candidate(calls, context)
@@ -153,8 +177,14 @@ def _faster(calls: frozenset[int], name: str, context: Context, kernels: dict[Ke
 def _chain(first: Candidate, second: Candidate) -> Candidate:
     total = replace(first.estimate, seconds=first.estimate.seconds + second.estimate.seconds, parts=())
     family = second.family if first.family == "library" else first.family
-    return Candidate(f"{first.label}, then {second.label}", (*first.steps, *second.steps), total,
-                     first.bytes + second.bytes, first.launches + second.launches, family)
+    return Candidate(
+        f"{first.label}, then {second.label}",
+        (*first.steps, *second.steps),
+        total,
+        first.bytes + second.bytes,
+        first.launches + second.launches,
+        family,
+    )
 
 
 def _kernel(calls: frozenset[int], name: str, context: Context, kernels: dict[Kernel, str]) -> KernelStep:
@@ -172,12 +202,17 @@ def _kernel(calls: frozenset[int], name: str, context: Context, kernels: dict[Ke
 def _doc(step: KernelStep, calls: frozenset[int], context: Context) -> tuple[str, ...]:
     """What a reader of the generated file wants to know first."""
     graph = context.flow.graph
-    sources = dict.fromkeys(f"{graph.calls[k].source} ({short_name(graph.calls[k].target)})" for k in sorted(calls) if graph.calls[k].source)
+    sources = dict.fromkeys(
+        f"{graph.calls[k].source} ({short_name(graph.calls[k].target)})" for k in sorted(calls) if graph.calls[k].source
+    )
     shapes = [f"{p.name}: {list(p.shape)} {p.dtype}" for p in step.kernel.params if p.mode != "scratch"]
     reads = sum(n.dtype.bytes * int(n.size) for n in step.inputs if isinstance(n.size, int))
     writes = sum(n.dtype.bytes * int(n.size) for n in step.outputs if isinstance(n.size, int))
-    return ("; ".join(shapes), f"Family: {step.kernel.family}. Reads {reads} bytes, writes {writes} bytes.",
-            "From: " + ", ".join(sources) if sources else "")
+    return (
+        "; ".join(shapes),
+        f"Family: {step.kernel.family}. Reads {reads} bytes, writes {writes} bytes.",
+        "From: " + ", ".join(sources) if sources else "",
+    )
 
 
 def region_name(calls: frozenset[int], graph: Graph) -> str:
@@ -187,7 +222,7 @@ def region_name(calls: frozenset[int], graph: Graph) -> str:
     return "+".join(short) if len(short) <= 6 else "+".join((*short[:3], f"{len(short) - 4} more", short[-1]))
 
 
-def _sorted(nodes: "set[Node] | frozenset[Node]") -> tuple[Node, ...]:
+def _sorted(nodes: set[Node] | frozenset[Node]) -> tuple[Node, ...]:
     return tuple(sorted(nodes, key=lambda n: (n.hint, repr(n))))
 
 
@@ -198,16 +233,38 @@ def _why_dropped(graph: Graph, k: int) -> str:
     return "its value is not needed, or is computed inside its readers"
 
 
-def _note(graph: Graph, regions: tuple[Region, ...], rejected: list[tuple[frozenset[int], str]], record: Record) -> None:
+def _note(
+    graph: Graph, regions: tuple[Region, ...], rejected: list[tuple[frozenset[int], str]], record: Record
+) -> None:
     """Write each region and every refusal that concerns it into the record."""
     for i, region in enumerate(regions):
         inside = set(region.calls)
-        refused = [{"with": region_name(union, graph), "reason": why} for union, why in rejected if union & inside and not union <= inside]
+        refused = [
+            {"with": region_name(union, graph), "reason": why}
+            for union, why in rejected
+            if union & inside and not union <= inside
+        ]
         record.add(
-            "region", f"{i}:{region.name}", name=region.name, calls=list(region.calls),
+            "region",
+            f"{i}:{region.name}",
+            name=region.name,
+            calls=list(region.calls),
             targets=[graph.calls[k].target for k in region.calls],
             sources=list(dict.fromkeys(graph.calls[k].source for k in region.calls if graph.calls[k].source)),
-            before_launches=region.library.launches, before_bytes=region.library.bytes,
-            candidates=[{"label": c.label, "family": c.family, "launches": c.launches, "bytes": c.bytes,
-                         "predicted_us": c.estimate.seconds * 1e6, "error_bar": c.estimate.error} for c in region.candidates],
-            chosen=region.chosen, reason=region.reason, rejected=refused[:8])
+            before_launches=region.library.launches,
+            before_bytes=region.library.bytes,
+            candidates=[
+                {
+                    "label": c.label,
+                    "family": c.family,
+                    "launches": c.launches,
+                    "bytes": c.bytes,
+                    "predicted_us": c.estimate.seconds * 1e6,
+                    "error_bar": c.estimate.error,
+                }
+                for c in region.candidates
+            ],
+            chosen=region.chosen,
+            reason=region.reason,
+            rejected=refused[:8],
+        )

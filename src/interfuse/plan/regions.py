@@ -1,8 +1,10 @@
 """Forming regions. In: a flow and a judge of merges. Out: sets of calls that run as one unit, in an order that works.
 
-Greedy, in program order: a call joins the regions that feed it where one kernel can hold the union, the merged kernel is
-predicted to be no slower, and no path leaves the union and comes back. Siblings that read the same buffers are tried after.
+Greedy, in program order: a call joins the regions that feed it where one kernel can hold the union, the merged kernel
+is predicted to be no slower, and no path leaves the union and comes back. Siblings that read the same buffers are
+tried after.
 """
+
 from __future__ import annotations
 
 import heapq
@@ -64,7 +66,7 @@ class Grouping:
         return first
 
     def ordered(self) -> list[frozenset[int]]:
-        """The groups, each after what it reads, otherwise in program order (so that buffers live as long as eager's)."""
+        """The groups, each after what it reads, otherwise in program order, so that buffers live as long as eager's."""
         waits: dict[int, int] = dict.fromkeys(self.members, 0)
         for g in self.members:
             for s in self.successors(g):
@@ -82,7 +84,9 @@ class Grouping:
         return out
 
 
-def form(flow: Flow, fusable: Callable[[int], bool], judge: Judge, reject: Callable[[frozenset[int], str], None]) -> Grouping:
+def form(
+    flow: Flow, fusable: Callable[[int], bool], judge: Judge, reject: Callable[[frozenset[int], str], None]
+) -> Grouping:
     """Groups of calls. `fusable(call)` tells what may go into a kernel, `reject(union, why)` notes each refusal."""
     groups = Grouping(flow)
     cost: dict[int, float | None] = {}

@@ -3,6 +3,7 @@
 The records are the only source. A region that equals a raced one (same name, bytes and candidates) was chosen by that
 race and takes its times; where nothing was raced the figure stays None.
 """
+
 from __future__ import annotations
 
 from collections import Counter
@@ -84,8 +85,12 @@ def _regions(record: Record) -> list[Region]:
 
 def _kind(event: Event) -> tuple[Any, ...]:
     facts = event.facts
-    return (facts["name"], facts["before_bytes"], tuple(facts["targets"]),
-            tuple((c["label"], c["launches"], c["bytes"]) for c in facts["candidates"]))
+    return (
+        facts["name"],
+        facts["before_bytes"],
+        tuple(facts["targets"]),
+        tuple((c["label"], c["launches"], c["bytes"]) for c in facts["candidates"]),
+    )
 
 
 def _region(event: Event, race: dict[str, Any], failed: dict[str, str]) -> Region:
@@ -100,9 +105,20 @@ def _region(event: Event, race: dict[str, Any], failed: dict[str, str]) -> Regio
         chosen = next((k for k, c in enumerate(candidates) if c.family == "library"), chosen)
         reason = f"fell back: {fallback}"
     rejected = tuple(Rejected(r["with"], r["reason"]) for r in facts.get("rejected", ()))
-    return Region(event.subject, facts["name"], tuple(facts["calls"]), tuple(facts["targets"]),
-                  tuple(facts.get("sources", ())), facts["before_launches"], facts["before_bytes"], candidates, chosen,
-                  reason, rejected, fallback)
+    return Region(
+        event.subject,
+        facts["name"],
+        tuple(facts["calls"]),
+        tuple(facts["targets"]),
+        tuple(facts.get("sources", ())),
+        facts["before_launches"],
+        facts["before_bytes"],
+        candidates,
+        chosen,
+        reason,
+        rejected,
+        fallback,
+    )
 
 
 def _candidate(facts: dict[str, Any], race: dict[str, Any]) -> Candidate:
@@ -137,13 +153,17 @@ def _row(group: Sequence[Region]) -> Row:
 
     first = group[0]
     return Row(
-        first.name, len(group),
+        first.name,
+        len(group),
         launches=change(lambda r: r.before_launches, lambda r: r.choice.launches),
         bytes=change(lambda r: r.before_bytes, lambda r: r.choice.bytes),
         predicted_us=_sum(r.choice.predicted_us for r in group),
         measured_us=change(lambda r: r.library.median_us, lambda r: r.choice.median_us),
         error_ratio=_worst(Change(r.library.error_rms, r.choice.error_rms).ratio for r in group),
-        decision=first.decision, label=first.choice.label, reason=first.reason)
+        decision=first.decision,
+        label=first.choice.label,
+        reason=first.reason,
+    )
 
 
 def _totals(records: Sequence[Record], regions: Sequence[Region], measures: Sequence[Measure]) -> Totals:
@@ -153,11 +173,13 @@ def _totals(records: Sequence[Record], regions: Sequence[Region], measures: Sequ
         launches=_counted(records, "launches"),
         profiled_launches=Change(eager.launches, ours.launches),
         bytes=_counted(records, "bytes"),
-        predicted_us=Change(_sum(r.library.predicted_us for r in regions),
-                            _sum(r.choice.predicted_us for r in regions)),
+        predicted_us=Change(
+            _sum(r.library.predicted_us for r in regions), _sum(r.choice.predicted_us for r in regions)
+        ),
         time_ms=Change(eager.median_ms, ours.median_ms),
         error_rms=Change(eager.error_rms, ours.error_rms),
-        peak_bytes=Change(eager.peak_bytes, ours.peak_bytes))
+        peak_bytes=Change(eager.peak_bytes, ours.peak_bytes),
+    )
 
 
 def _counted(records: Sequence[Record], what: str) -> Change:

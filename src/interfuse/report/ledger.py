@@ -2,6 +2,7 @@
 
 It reads the records alone, so the record of a cached plan explains itself as well as that of a fresh one.
 """
+
 from __future__ import annotations
 
 import json

@@ -2,6 +2,7 @@
 
 A figure that was not measured says so. Counted figures and measured ones are labelled as what they are.
 """
+
 from __future__ import annotations
 
 import io
@@ -70,6 +71,7 @@ def region_parts(regions: Sequence[Region]) -> Iterator[RenderableType]:
 
 # --- Figures as people read them.
 
+
 def figure(value: float) -> str:
     """A count (int) in full; a quantity (float, not negative) to two or three digits: 612, 18.0, 4.11, 0.012."""
     if isinstance(value, int) or value >= 100:
@@ -115,6 +117,7 @@ def _indented(text: str) -> RenderableType:
 
 # --- Tables.
 
+
 def _plain_table(*columns: tuple[str, str], header: bool = True) -> Table:
     """A table without lines; each column is (heading, justification)."""
     table = Table(box=None, show_header=header, padding=(0, 2, 0, 0), header_style="bold")
@@ -126,27 +129,59 @@ def _plain_table(*columns: tuple[str, str], header: bool = True) -> Table:
 
 def _totals_table(totals: Totals, measures: tuple[Measure, ...]) -> Table:
     peers = [m for m in measures if m.name not in ("eager", "interfuse")]
-    table = _plain_table(("", "left"), ("eager", "right"), ("interfuse", "right"), ("", "right"),
-                         *((p.name, "right") for p in peers), ("note", "left"))
+    table = _plain_table(
+        ("", "left"),
+        ("eager", "right"),
+        ("interfuse", "right"),
+        ("", "right"),
+        *((p.name, "right") for p in peers),
+        ("note", "left"),
+    )
     eager = next((m for m in measures if m.name == "eager"), Measure("eager"))
 
-    def add(name: str, change: Change, unit: str, scale: float, gain: str, note: str,
-            peer: list[str] | None = None) -> None:
+    def add(
+        name: str, change: Change, unit: str, scale: float, gain: str, note: str, peer: list[str] | None = None
+    ) -> None:
         sides = (_or_not(v, unit, scale) for v in (change.before, change.after))
         table.add_row(name, *sides, gain, *(peer or [""] * len(peers)), note)
 
     t, seen = totals, totals.profiled_launches
-    add("launches", t.launches, "", 1, percent(t.launches),
+    add(
+        "launches",
+        t.launches,
+        "",
+        1,
+        percent(t.launches),
         "counted" if seen == Change() else f"counted; the profiler saw {_whole(seen)}",
-        ["" if p.launches is None else str(p.launches) for p in peers])
+        ["" if p.launches is None else str(p.launches) for p in peers],
+    )
     add("memory traffic", t.bytes, " MiB", MIB, percent(t.bytes), "counted")
-    add("time", t.time_ms, " ms", 1, _times(t.time_ms), _timing_note(measures),
-        [f"{_or_not(p.median_ms, ' ms')} {_times(Change(eager.median_ms, p.median_ms))}".rstrip() for p in peers])
+    add(
+        "time",
+        t.time_ms,
+        " ms",
+        1,
+        _times(t.time_ms),
+        _timing_note(measures),
+        [f"{_or_not(p.median_ms, ' ms')} {_times(Change(eager.median_ms, p.median_ms))}".rstrip() for p in peers],
+    )
     add("predicted", t.predicted_us, " ms", 1e3, _times(t.predicted_us), "cost model, all regions")
-    table.add_row("error, rms", *map(_scientific, (t.error_rms.before, t.error_rms.after)), _ratio(t.error_rms.ratio),
-                  *(_scientific(p.error_rms) for p in peers), "against float64")
-    add("peak memory", t.peak_bytes, " MiB", MIB, percent(t.peak_bytes), "above inputs and parameters",
-        [_or_not(p.peak_bytes, " MiB", MIB) for p in peers])
+    table.add_row(
+        "error, rms",
+        *map(_scientific, (t.error_rms.before, t.error_rms.after)),
+        _ratio(t.error_rms.ratio),
+        *(_scientific(p.error_rms) for p in peers),
+        "against float64",
+    )
+    add(
+        "peak memory",
+        t.peak_bytes,
+        " MiB",
+        MIB,
+        percent(t.peak_bytes),
+        "above inputs and parameters",
+        [_or_not(p.peak_bytes, " MiB", MIB) for p in peers],
+    )
     return table
 
 
@@ -165,14 +200,28 @@ def _timing_note(measures: tuple[Measure, ...]) -> str:
 
 def _rows_table(rows: tuple[Row, ...], roomy: bool) -> Table:
     """One line a row; where there is little room, predictions are left out and decisions go below (_decision_lines)."""
-    table = _plain_table(("region", "left"), ("times", "right"), ("launches", "right"), ("traffic MiB", "right"),
-                         *([("predicted us", "right")] if roomy else []), ("measured us", "right"), ("error", "right"),
-                         *([("decision", "left")] if roomy else []))
+    table = _plain_table(
+        ("region", "left"),
+        ("times", "right"),
+        ("launches", "right"),
+        ("traffic MiB", "right"),
+        *([("predicted us", "right")] if roomy else []),
+        ("measured us", "right"),
+        ("error", "right"),
+        *([("decision", "left")] if roomy else []),
+    )
     for row in rows:
         predicted = "-" if row.predicted_us is None else figure(row.predicted_us)
-        table.add_row(Text(row.name), str(row.times), _whole(row.launches), _arrow(row.bytes, MIB),
-                      *([predicted] if roomy else []), _arrow(row.measured_us), _ratio(row.error_ratio),
-                      *([Text(_decision(row))] if roomy else []))
+        table.add_row(
+            Text(row.name),
+            str(row.times),
+            _whole(row.launches),
+            _arrow(row.bytes, MIB),
+            *([predicted] if roomy else []),
+            _arrow(row.measured_us),
+            _ratio(row.error_ratio),
+            *([Text(_decision(row))] if roomy else []),
+        )
     return table
 
 
@@ -193,14 +242,27 @@ def _decision_lines(rows: tuple[Row, ...]) -> Iterator[str]:
 
 
 def _candidates_table(region: Region) -> Table:
-    table = _plain_table(("candidate", "left"), ("launches", "right"), ("traffic MiB", "right"),
-                         ("predicted us", "right"), ("measured us", "right"), ("error, rms", "right"),
-                         ("of allowed", "right"))
+    table = _plain_table(
+        ("candidate", "left"),
+        ("launches", "right"),
+        ("traffic MiB", "right"),
+        ("predicted us", "right"),
+        ("measured us", "right"),
+        ("error, rms", "right"),
+        ("of allowed", "right"),
+    )
     table.add_row("eager", str(region.before_launches), figure(region.before_bytes / MIB))
     for k, c in enumerate(region.candidates):
         mark = " (chosen)" if k == region.chosen else ""
-        table.add_row(Text(c.label + mark), str(c.launches), figure(c.bytes / MIB), _predicted(c), _measured(c),
-                      _scientific(c.error_rms), "" if c.error_share is None else f"{100 * c.error_share:.0f} %")
+        table.add_row(
+            Text(c.label + mark),
+            str(c.launches),
+            figure(c.bytes / MIB),
+            _predicted(c),
+            _measured(c),
+            _scientific(c.error_rms),
+            "" if c.error_share is None else f"{100 * c.error_share:.0f} %",
+        )
     return table
 
 

@@ -3,6 +3,7 @@
 None always means "not measured" (or not recorded), never zero. These field names are the ledger's JSON form, described
 in docs/ledger.md: changing one changes the schema.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -3,6 +3,7 @@
 A node may be held more than once: x and x.clone() are one value in two buffers, laid out or owned differently. Library
 calls read the newest, as in the captured order; kernels read the one laid out as they expect.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -98,8 +99,10 @@ class Assembler:
             return versions[-1]
         found = chain_to(node, scope)  # type: ignore[arg-type]
         if found is None:
-            raise GraphError(f"{who} reads {node!r} ({node.hint or node.op}), which no earlier step gives; the plan "
-                             "must let a region before it put that value out.")
+            raise GraphError(
+                f"{who} reads {node!r} ({node.hint or node.op}), which no earlier step gives; the plan "
+                "must let a region before it put that value out."
+            )
         base, chain = found
         options = [(h, h.layout and layout_through(h.layout, chain)) for h in reversed(scope.versions(base))]
         held, layout = next(((h, lay) for h, lay in options if lay is not None), options[0])
@@ -125,8 +128,10 @@ class Assembler:
         call = self.graph.calls[position]
         who = f"call {position} ({call.target})"
         written = mutated(call)
-        operands = [self.buffers[node] if k in written and node in self.buffers else self.find(scope, node, who)
-                    for k, node in enumerate(call.operands)]
+        operands = [
+            self.buffers[node] if k in written and node in self.buffers else self.find(scope, node, who)
+            for k, node in enumerate(call.operands)
+        ]
         for k in written:
             self._save(scope, operands[k].roots, later())
         outs: list[int | None] = []
@@ -162,19 +167,29 @@ class Assembler:
         if kernel.name not in self.launchers:
             raise UnsupportedError(f"kernel {kernel.name} was not built; its region runs the library path.")
         if len(params) != len(step.inputs) + len(step.outputs):
-            raise GraphError(f"kernel {kernel.name} has {len(params)} parameters for {len(step.inputs)} inputs and "
-                             f"{len(step.outputs)} outputs; the plan must name one node each.")
-        ins, outs = params[:len(step.inputs)], params[len(step.inputs):]
+            raise GraphError(
+                f"kernel {kernel.name} has {len(params)} parameters for {len(step.inputs)} inputs and "
+                f"{len(step.outputs)} outputs; the plan must name one node each."
+            )
+        ins, outs = params[: len(step.inputs)], params[len(step.inputs) :]
         who = f"kernel {kernel.name}"
         reads = [self.find(scope, node, who, _strides(p)) for node, p in zip(step.inputs, ins, strict=True)]
         held = []
         for node, param in zip(step.outputs, outs, strict=True):
             held.append(Held(self.slots.new(), Layout(param.strides), self.new_root()))
             scope.add(node, held[-1])
-        makers = [allocator(node.shape, param.strides, to_torch(node.dtype), self.device)
-                  for node, param in zip(step.outputs, outs, strict=True)]
-        run = _kernel_step(kernel, self.launchers[kernel.name], [h.slot for h in reads], [_strides(p) for p in ins],
-                           [h.slot for h in held], makers)
+        makers = [
+            allocator(node.shape, param.strides, to_torch(node.dtype), self.device)
+            for node, param in zip(step.outputs, outs, strict=True)
+        ]
+        run = _kernel_step(
+            kernel,
+            self.launchers[kernel.name],
+            [h.slot for h in reads],
+            [_strides(p) for p in ins],
+            [h.slot for h in held],
+            makers,
+        )
         scope.ops.append(Op(run, tuple(h.slot for h in reads), tuple(h.slot for h in held)))
 
     def _provider(self, scope: Scope, step: ProviderStep) -> None:
@@ -190,6 +205,7 @@ class Assembler:
         def run(slots: list[Any]) -> None:
             result = routine([slots[i] for i in reads], attrs)
             slots[out] = result if result.dim() == len(shape) else result.reshape(concrete(shape, slots[0]))
+
         scope.ops.append(Op(run, tuple(reads), (out,)))
 
     def put(self, scope: Scope, held: Held, target: int, strides: Strides | None) -> None:
@@ -199,6 +215,7 @@ class Assembler:
         def run(slots: list[Any]) -> None:
             value = slots[source]
             slots[target] = value if strides is None else relaid(value, strides)
+
         scope.ops.append(Op(run, (source,), (target,)))
 
 
@@ -206,6 +223,7 @@ def _copy_step(source: int, target: int) -> Step:
     def run(slots: list[Any]) -> None:
         tensor = slots[source]
         slots[target] = copied(tensor, tensor.stride())
+
     return run
 
 
@@ -213,14 +231,22 @@ def _strides(param: Param) -> Strides | None:
     return static(param.strides)
 
 
-def _kernel_step(kernel: Kernel, launcher: Launcher, reads: list[int], expected: list[Strides | None],
-                 outs: list[int], makers: list[Callable[[Mapping[str, int]], torch.Tensor]]) -> Step:
+def _kernel_step(
+    kernel: Kernel,
+    launcher: Launcher,
+    reads: list[int],
+    expected: list[Strides | None],
+    outs: list[int],
+    makers: list[Callable[[Mapping[str, int]], torch.Tensor]],
+) -> Step:
     pairs = tuple(zip(reads, expected, strict=True))
     results, symbols = [p for p in kernel.params if p.mode == "out"], kernel.symbols
     if results and all(0 in p.shape for p in results):
+
         def allocate(slots: list[Any]) -> None:
             for i, make in zip(outs, makers, strict=True):
                 slots[i] = make(slots[0])
+
         return allocate
 
     def launch(slots: list[Any]) -> None:
@@ -235,4 +261,5 @@ def _kernel_step(kernel: Kernel, launcher: Launcher, reads: list[int], expected:
         launcher((*tensors, *made), tuple([slots[0][name] for name in symbols]) if symbols else ())
         for i, tensor in zip(outs, made, strict=True):
             slots[i] = tensor
+
     return launch

@@ -3,6 +3,7 @@
 The library calls OpenMP through the libgomp that torch has loaded already (same SONAME), so kernels share torch's
 threads and follow torch.set_num_threads.
 """
+
 from __future__ import annotations
 
 import ctypes
@@ -36,8 +37,10 @@ class Launcher:
         for a wrong count of either.
         """
         if (len(tensors), len(sizes)) != self._counts:
-            raise LaunchError(f"{self.name} takes {self._counts[0]} buffers and {self._counts[1]} sizes, not "
-                              f"{len(tensors)} and {len(sizes)}: pass them as its parameters stand.")
+            raise LaunchError(
+                f"{self.name} takes {self._counts[0]} buffers and {self._counts[1]} sizes, not "
+                f"{len(tensors)} and {len(sizes)}: pass them as its parameters stand."
+            )
         self._function(self._buffers(*[t.data_ptr() for t in tensors]), self._sizes(*sizes) if sizes else None)
 
 

@@ -3,6 +3,7 @@
 Triton is imported by the generated module itself, so that this file can be imported without it. Under
 TRITON_INTERPRET=1 the same launcher runs on CPU tensors, with NumPy standing in for libdevice: tests use that.
 """
+
 from __future__ import annotations
 
 import linecache
@@ -54,8 +55,10 @@ class Launcher:
                 compiled = self._function[(grid,)](*arguments, **self._constants)
         except Exception as error:
             first = str(error).strip().splitlines()[:1]
-            raise LaunchError(f"{self.source.entry} cannot be launched ({type(error).__name__}: {''.join(first)}); "
-                              "the region runs the library path.") from error
+            raise LaunchError(
+                f"{self.source.entry} cannot be launched ({type(error).__name__}: {''.join(first)}); "
+                "the region runs the library path."
+            ) from error
         if self.resources is None and compiled is not None:
             self.resources = _resources(self.source, compiled)
 
@@ -137,6 +140,11 @@ def profile_of(index: int) -> DeviceProfile:
         known = replace(
             nearest, bandwidth=nearest.bandwidth * share, flops=tuple((k, v * share) for k, v in nearest.flops)
         )
-    return replace(known, name=stated.name, arch=arch, units=stated.multi_processor_count,
-                   cache=getattr(stated, "L2_cache_size", 0) or known.cache,
-                   shared_block=getattr(stated, "shared_memory_per_block_optin", 0) or known.shared_block)
+    return replace(
+        known,
+        name=stated.name,
+        arch=arch,
+        units=stated.multi_processor_count,
+        cache=getattr(stated, "L2_cache_size", 0) or known.cache,
+        shared_block=getattr(stated, "shared_memory_per_block_optin", 0) or known.shared_block,
+    )

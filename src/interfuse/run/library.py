@@ -4,6 +4,7 @@ A call's argument template is decoded once: constants get slots of their own, so
 slots and one call of PyTorch's operator. Only arguments that hold operands inside lists, or sizes that change from call
 to call, are decoded each time.
 """
+
 from __future__ import annotations
 
 import operator
@@ -52,6 +53,7 @@ def _argument(template: Any, operands: Sequence[int], graph: Graph, slots: Slots
 
     def make(values: list[Any]) -> None:
         values[at] = decode(template, [values[i] for i in operands], opaque, values[0])
+
     prepare.append(make)
     return at
 
@@ -62,6 +64,7 @@ def _reshape_instead(view: Callable[..., Any]) -> Callable[..., Any]:
             return view(tensor, shape)
         except RuntimeError:
             return tensor.reshape(shape)
+
     return run
 
 
@@ -73,8 +76,9 @@ def _callable(target: str) -> Callable[..., Any]:
     return _reshape_instead(function) if target in VIEWS_NEED_STRIDES else function
 
 
-def call_step(call: Call, graph: Graph, operands: Sequence[int], outs: Sequence[int | None],
-              slots: Slots) -> tuple[Step, tuple[int, ...]]:
+def call_step(
+    call: Call, graph: Graph, operands: Sequence[int], outs: Sequence[int | None], slots: Slots
+) -> tuple[Step, tuple[int, ...]]:
     """A step that runs `call` on the slots `operands` and fills `outs` (None: not wanted), and the slots it dirties.
 
     UnsupportedError where this PyTorch lacks the operator.
@@ -90,8 +94,10 @@ def call_step(call: Call, graph: Graph, operands: Sequence[int], outs: Sequence[
         def run(values: list[Any]) -> Any:
             return function(*gather(values), **dict(zip(names, gather_named(values), strict=True)))
     else:
+
         def run(values: list[Any]) -> Any:
             return function(*gather(values))
+
     step = _storing(run, outs)
     dirty = tuple(i for i in (*positional, *(i for _, i in named)) if i not in operands and slots.initial[i] is None)
     if not prepare:
@@ -101,6 +107,7 @@ def call_step(call: Call, graph: Graph, operands: Sequence[int], outs: Sequence[
         for make in prepare:
             make(values)
         step(values)
+
     return prepared, dirty
 
 
@@ -122,6 +129,7 @@ def _storing(run: Callable[[list[Any]], Any], outs: Sequence[int | None]) -> Ste
         def store(values: list[Any]) -> None:
             result = run(values)
             values[only] = flatten(result)[0] if isinstance(result, (tuple, list)) else result
+
         return store
     wanted = tuple((k, i) for k, i in enumerate(outs) if i is not None)
 
@@ -131,6 +139,7 @@ def _storing(run: Callable[[list[Any]], Any], outs: Sequence[int | None]) -> Ste
             parts = flatten(result)
             for k, i in wanted:
                 values[i] = parts[k]
+
     return store_all
 
 
@@ -142,8 +151,11 @@ def mutated(call: Call) -> tuple[int, ...]:
     if schema is None:
         return tuple(range(len(call.operands)))
     given = dict(zip((a.name for a in schema.arguments), call.args, strict=False)) | dict(call.kwargs)
-    written = [given[a.name] for a in schema.arguments
-               if a.name in given and a.alias_info is not None and a.alias_info.is_write]
+    written = [
+        given[a.name]
+        for a in schema.arguments
+        if a.name in given and a.alias_info is not None and a.alias_info.is_write
+    ]
     return tuple(sorted({ref.k for template in written for ref in _refs(template)}))
 
 
@@ -174,8 +186,9 @@ def symbol_reader(inputs: Sequence[Input], first: int) -> Callable[[list[Any]], 
     return lambda values: {name: read(values) for name, read in readers}
 
 
-def allocator(shape: Sequence[Any], strides: Sequence[Any], dtype: torch.dtype,
-              device: torch.device) -> Callable[[Sizes], torch.Tensor]:
+def allocator(
+    shape: Sequence[Any], strides: Sequence[Any], dtype: torch.dtype, device: torch.device
+) -> Callable[[Sizes], torch.Tensor]:
     """A function that allocates an uninitialised tensor of this shape and layout, given the size symbols' values."""
     empty = torch.empty_strided
     if all(isinstance(d, int) for d in (*shape, *strides)):

@@ -3,6 +3,7 @@
 On CUDA the allocator counts; on the CPU PyTorch's profiler reports every allocation and release of its allocator, in
 order. What libraries allocate behind PyTorch's back is not seen on either.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable

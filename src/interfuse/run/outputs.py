@@ -4,6 +4,7 @@ Nodes are values: x * 1 may be the node x. Whoever holds two outputs of the mode
 eager gives two, and one buffer seen twice where eager gives a view. Captured calls tell which: a view call shares its
 operand's storage, any other call makes a new one.
 """
+
 from __future__ import annotations
 
 from collections.abc import Hashable

@@ -5,10 +5,11 @@ value after its last use. A region that runs kernels or providers keeps its capt
 steps raises, the region runs the captured calls on its inputs, which are still whole, and stays with them from then on.
 Besides that one flag a region, runs share nothing, so any number of threads may run one program.
 """
+
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from interfuse.base.errors import GraphError, LaunchError, UnsupportedError
@@ -40,8 +41,9 @@ def _walk(steps: Ready, slots: list[Any]) -> None:
 class _Guarded:
     """A region with a backup. `clears`: slots that a failed try may leave filled; `drops`: those that end here."""
 
-    def __init__(self, name: str, choice: Ready, backup: Ready, clears: tuple[int, ...], drops: tuple[int, ...],
-                 record: Record) -> None:
+    def __init__(
+        self, name: str, choice: Ready, backup: Ready, clears: tuple[int, ...], drops: tuple[int, ...], record: Record
+    ) -> None:
         self.name, self.choice, self.backup, self.clears, self.drops = name, choice, backup, clears, drops
         self.failed = False
         self._record, self._lock = record, threading.Lock()
@@ -102,10 +104,12 @@ class Program:
     def run(self, inputs: list[Any]) -> list[Any]:
         """Run on these inputs and empty the list, so that each is freed after its last use unless held elsewhere."""
         if len(inputs) != self._count:
-            raise GraphError(f"the program takes {self._count} inputs and was given {len(inputs)}; pass them in the "
-                             "order of graph.inputs.")
+            raise GraphError(
+                f"the program takes {self._count} inputs and was given {len(inputs)}; pass them in the "
+                "order of graph.inputs."
+            )
         slots = self._initial.copy()
-        slots[1:1 + self._count] = inputs
+        slots[1 : 1 + self._count] = inputs
         inputs.clear()
         if self._dynamic:
             slots[0] = self._sizes(slots)
@@ -139,8 +143,10 @@ class _Builder:
         plain = choice.family == "library" or all(isinstance(s, LibraryStep) for s in choice.steps)
         if not plain and self.guarded:
             if any(self.plan.graph.calls[c].effect in ("mutation", "collective") for c in region.calls):
-                raise GraphError(f"region {region.name} writes its inputs or talks to other processes, so it cannot be "
-                                 "run again; the plan must leave such calls to the library.")
+                raise GraphError(
+                    f"region {region.name} writes its inputs or talks to other processes, so it cannot be "
+                    "run again; the plan must leave such calls to the library."
+                )
             tried = self._candidate(position, choice)
             if tried is not None:
                 backup = self._candidate(position, region.library)
@@ -183,8 +189,8 @@ class _Builder:
 
     def _later(self, position: int, candidate: Candidate, k: int) -> set[Node]:
         """Every node that may be read after step k of a candidate of region `position`."""
-        steps: list[PlanStep] = list(candidate.steps[k + 1:])
-        for region in self.plan.regions[position + 1:]:
+        steps: list[PlanStep] = list(candidate.steps[k + 1 :])
+        for region in self.plan.regions[position + 1 :]:
             steps += [*region.choice.steps, *region.library.steps]
         nodes = [o.node for o in self.plan.graph.outputs if o.node is not None]
         for step in steps:
@@ -244,8 +250,14 @@ class _Builder:
             name, choice, backup = block
             ours, theirs = _inner(choice), _inner(backup)
             both = (ours | theirs) & ending - (ours & theirs)
-            guard = _Guarded(name, _dropping(choice, ours & both), _dropping(backup, theirs & both),
-                             tuple(sorted(ours)), tuple(sorted(ending - both)), self.record)
+            guard = _Guarded(
+                name,
+                _dropping(choice, ours & both),
+                _dropping(backup, theirs & both),
+                tuple(sorted(ours)),
+                tuple(sorted(ending - both)),
+                self.record,
+            )
             steps.append((guard, ()))
         return tuple(steps)
 
@@ -284,4 +296,5 @@ def _give(slot: int, output: Output, shared: bool, as_it_is: bool) -> Callable[[
             return value
         wanted = value.stride() if strides is None else fixed if fixed is not None else concrete(strides, slots[0])
         return copied(value, wanted) if shared else relaid(value, wanted)
+
     return give

@@ -5,6 +5,7 @@ planner beside the captured calls. Weights are read where they lie at each call:
 Operands are x, weight, then bias where there is one, then the residual for the routines that add one. x and the
 residual may have any number of leading dimensions. Sums and what follows them are in f32; the result is rounded once.
 """
+
 from __future__ import annotations
 
 import math
@@ -25,8 +26,14 @@ from interfuse.run.real import real_tensors
 Tensors = Sequence[torch.Tensor]
 Attrs = Mapping[str, Any]
 
-_FUSED = {"none": ("none", ""), "gelu": ("gelu", "none"), "gelu_tanh": ("gelu", "tanh"), "tanh": ("tanh", ""),
-          "sigmoid": ("sigmoid", ""), "swish": ("swish", "")}
+_FUSED = {
+    "none": ("none", ""),
+    "gelu": ("gelu", "none"),
+    "gelu_tanh": ("gelu", "tanh"),
+    "tanh": ("tanh", ""),
+    "sigmoid": ("sigmoid", ""),
+    "swish": ("swish", ""),
+}
 """Activations that oneDNN applies before it rounds: our name to its name and algorithm."""
 _AFTER: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {"relu": torch.relu_}
 """Activations done in place afterwards: oneDNN's own relu turns NaN into 0."""
@@ -76,9 +83,14 @@ def _gelu_tanh(x: Node) -> Node:
 
 
 _MEANINGS: Mapping[str, Callable[[Node], Node]] = {
-    "none": lambda x: x, "relu": lambda x: apply("maximum", x, _like(0.0, x)), "gelu": _gelu, "gelu_tanh": _gelu_tanh,
-    "tanh": lambda x: apply("tanh", x), "sigmoid": lambda x: apply("sigmoid", x),
-    "swish": lambda x: apply("mul", x, apply("sigmoid", x))}
+    "none": lambda x: x,
+    "relu": lambda x: apply("maximum", x, _like(0.0, x)),
+    "gelu": _gelu,
+    "gelu_tanh": _gelu_tanh,
+    "tanh": lambda x: apply("tanh", x),
+    "sigmoid": lambda x: apply("sigmoid", x),
+    "swish": lambda x: apply("mul", x, apply("sigmoid", x)),
+}
 
 
 def _activation(attrs: Attrs) -> str:
@@ -126,21 +138,51 @@ def _cublaslt(use_gelu: bool) -> Callable[[Tensors, Attrs], torch.Tensor]:
         x, weight, bias = tensors
         out = torch.ops.aten._addmm_activation.default(bias, x.reshape(-1, x.shape[-1]), weight.t(), use_gelu=use_gelu)
         return out.view(*x.shape[:-1], weight.shape[0])
+
     return run
 
 
 _NARROW = ("f32", "bf16", "f16")
-PROVIDERS: Mapping[str, Provider] = {p.name: p for p in (
-    Provider("aten.linear", "", (*_NARROW, "f64"), False, _aten_linear,
-             lambda operands, attrs: _linear_meaning(operands, {})),
-    Provider("onednn.linear", "cpu", _NARROW, False, _onednn_linear, _linear_meaning,
-             lambda attrs: 1 + (attrs.get("activation") in _AFTER)),
-    Provider("onednn.linear_add", "cpu", _NARROW, True, _onednn_linear_add, _add_meaning),
-    # cuBLASLt's GELU epilogue is the tanh form; its relu, unlike oneDNN's, keeps NaN.
-    Provider("cublaslt.linear_gelu", "cuda", _NARROW, False, _cublaslt(True),
-             lambda operands, attrs: _linear_meaning(operands, {"activation": "gelu_tanh"})),
-    Provider("cublaslt.linear_relu", "cuda", _NARROW, False, _cublaslt(False),
-             lambda operands, attrs: _linear_meaning(operands, {"activation": "relu"})))}
+PROVIDERS: Mapping[str, Provider] = {
+    p.name: p
+    for p in (
+        Provider(
+            "aten.linear",
+            "",
+            (*_NARROW, "f64"),
+            False,
+            _aten_linear,
+            lambda operands, attrs: _linear_meaning(operands, {}),
+        ),
+        Provider(
+            "onednn.linear",
+            "cpu",
+            _NARROW,
+            False,
+            _onednn_linear,
+            _linear_meaning,
+            lambda attrs: 1 + (attrs.get("activation") in _AFTER),
+        ),
+        Provider("onednn.linear_add", "cpu", _NARROW, True, _onednn_linear_add, _add_meaning),
+        # cuBLASLt's GELU epilogue is the tanh form; its relu, unlike oneDNN's, keeps NaN.
+        Provider(
+            "cublaslt.linear_gelu",
+            "cuda",
+            _NARROW,
+            False,
+            _cublaslt(True),
+            lambda operands, attrs: _linear_meaning(operands, {"activation": "gelu_tanh"}),
+        ),
+        Provider(
+            "cublaslt.linear_relu",
+            "cuda",
+            _NARROW,
+            False,
+            _cublaslt(False),
+            lambda operands, attrs: _linear_meaning(operands, {"activation": "relu"}),
+        ),
+    )
+}
 """Every provider by name. Those of cublaslt need a bias."""
 
 

@@ -2,6 +2,7 @@
 
 AOTAutograd calls its compilers with fake tensors switched on; measuring needs memory and arithmetic.
 """
+
 from __future__ import annotations
 
 import contextlib

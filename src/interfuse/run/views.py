@@ -4,6 +4,7 @@ A movement (reshape, permute, expand, slice) of a tensor is one strided view whe
 when the program is built; where it does not, or where the tensor lies otherwise than captured, torch's own operators
 move it.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -84,8 +85,10 @@ def view_step(source: int, target: int, base: Layout | None, chain: tuple[Node, 
     shape = static(chain[-1].shape)
     strides = None if layout is None else static(layout.strides)
     if layout is None or expected is None or shape is None or strides is None or not isinstance(layout.offset, int):
+
         def move(slots: list[Any]) -> None:
             slots[target] = moved(slots[source], chain, slots[0])
+
         return move
     offset, as_strided = layout.offset, torch.as_strided
 
@@ -95,6 +98,7 @@ def view_step(source: int, target: int, base: Layout | None, chain: tuple[Node, 
             slots[target] = as_strided(tensor, shape, strides, tensor.storage_offset() + offset)
         else:
             slots[target] = moved(tensor, chain, slots[0])
+
     return view
 
 

@@ -5,6 +5,7 @@ and just-in-time compilers and is not counted. On CUDA each contender is replaye
 captured, and the second-level cache is filled with other data by reading, not by writing: dirty lines would be charged
 to whoever comes next.
 """
+
 from __future__ import annotations
 
 import math
@@ -58,8 +59,9 @@ def summary(seconds: Sequence[float]) -> Timing:
     return Timing(middle, ordered[low], ordered[high], n)
 
 
-def compare(contenders: Mapping[str, Work], device: torch.device | str = "cpu", rounds: int = 15,
-            seconds: float | None = None) -> dict[str, Timing]:
+def compare(
+    contenders: Mapping[str, Work], device: torch.device | str = "cpu", rounds: int = 15, seconds: float | None = None
+) -> dict[str, Timing]:
     """Each contender's Timing from `rounds` interleaved rounds.
 
     With `seconds` given, fewer rounds (but at least three) once they are spent, and more, up to MOST_ROUNDS, while
@@ -72,7 +74,7 @@ def compare(contenders: Mapping[str, Work], device: torch.device | str = "cpu", 
     labels = list(contenders)
     for number in range(rounds if seconds is None else max(rounds, MOST_ROUNDS)):
         # The order turns from round to round, so that nobody always runs after the same neighbour.
-        for label in labels[number % len(labels):] + labels[:number % len(labels)]:
+        for label in labels[number % len(labels) :] + labels[: number % len(labels)]:
             samples[label].append(timer(label))
         if seconds is None or number < 2:
             continue
@@ -85,6 +87,7 @@ def compare(contenders: Mapping[str, Work], device: torch.device | str = "cpu", 
 
 def _host_timer(contenders: Mapping[str, Work]) -> Callable[[str], float]:
     """Seconds of one run by the clock: the median of a burst of runs, so that one stall within it does not count."""
+
     def once(work: Work) -> float:
         began = time.perf_counter()
         work()
@@ -112,6 +115,7 @@ def _cuda_timer(contenders: Mapping[str, Work], device: torch.device) -> Callabl
             end.record()
             end.synchronize()
             return start.elapsed_time(end) * 1e-3
+
     return timer
 
 

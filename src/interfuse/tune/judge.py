@@ -4,6 +4,7 @@ The contract: integers and booleans are equal; NaN and infinities stand where ea
 the root mean square distance from float64 is at most 1.5 times eager's, and the largest distance in each 4096 elements
 at most four times eager's, plus half an ulp for 16-bit results and two for wider ones.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence

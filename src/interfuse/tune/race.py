@@ -4,6 +4,7 @@ Each candidate runs alone on made-up inputs. Those less accurate than the contra
 fastest wins, ties go to fewer launches, and the library keeps what is not beaten. Results go into the store under a key
 of the region's text and the device, so an equal region, here or in a later process, is not measured again.
 """
+
 from __future__ import annotations
 
 import time
@@ -59,14 +60,19 @@ class Result:
     def from_json(value: Any) -> Result | None:
         """The result that `to_json` wrote; None where the value is something else."""
         try:
-            return Result({k: Timing(**v) for k, v in value["times"].items()},
-                          {k: Error(**v) for k, v in value["errors"].items()}, dict(value["out"]), str(value["judged"]))
+            return Result(
+                {k: Timing(**v) for k, v in value["times"].items()},
+                {k: Error(**v) for k, v in value["errors"].items()},
+                dict(value["out"]),
+                str(value["judged"]),
+            )
         except (KeyError, TypeError, AttributeError):
             return None
 
 
-def race_plan(plan: Plan, launchers: Mapping[str, Launcher], device: torch.device, device_key: str, knobs: Knobs,
-              record: Record) -> Plan:
+def race_plan(
+    plan: Plan, launchers: Mapping[str, Launcher], device: torch.device, device_key: str, knobs: Knobs, record: Record
+) -> Plan:
     """The plan with its choices measured, within knobs.race_seconds; what is not reached keeps its prediction."""
     store = Store(knobs.cache_dir / "results.sqlite" if knobs.cache else None, record)
     deadline = time.perf_counter() + knobs.race_seconds
@@ -83,14 +89,33 @@ def race_plan(plan: Plan, launchers: Mapping[str, Launcher], device: torch.devic
     return replace(plan, regions=tuple(regions))
 
 
-def race(region: Region, graph: Graph, launchers: Mapping[str, Launcher], device: torch.device, store: Store,
-         budget_seconds: float, record: Record, key: str, name: str = "") -> Region:
+def race(
+    region: Region,
+    graph: Graph,
+    launchers: Mapping[str, Launcher],
+    device: torch.device,
+    store: Store,
+    budget_seconds: float,
+    record: Record,
+    key: str,
+    name: str = "",
+) -> Region:
     """The region with its choice measured (or found in the store under `key`); recorded as the race of `name`."""
     return _decided(region, graph, launchers, device, store, budget_seconds, record, key, name or region.name, {})
 
 
-def _decided(region: Region, graph: Graph, launchers: Mapping[str, Launcher], device: torch.device, store: Store,
-             seconds: float, record: Record, key: str, name: str, seen: dict[str, Result]) -> Region:
+def _decided(
+    region: Region,
+    graph: Graph,
+    launchers: Mapping[str, Launcher],
+    device: torch.device,
+    store: Store,
+    seconds: float,
+    record: Record,
+    key: str,
+    name: str,
+    seen: dict[str, Result],
+) -> Region:
     if len(region.candidates) < 2:
         return region
     if not key:
@@ -109,15 +134,29 @@ def _decided(region: Region, graph: Graph, launchers: Mapping[str, Launcher], de
             store.put(key, result.to_json())
     seen[key] = result
     chosen, reason = decide(region, result)
-    record.add("race", name, times={k: {"median_us": t.median * 1e6, "low_us": t.low * 1e6, "high_us": t.high * 1e6}
-                                    for k, t in result.times.items()},
-               errors={k: {"rms": e.rms, "share": e.share} for k, e in result.errors.items()},
-               chosen=region.candidates[chosen].label, reason=reason, judged=result.judged, stored=stored)
+    record.add(
+        "race",
+        name,
+        times={
+            k: {"median_us": t.median * 1e6, "low_us": t.low * 1e6, "high_us": t.high * 1e6}
+            for k, t in result.times.items()
+        },
+        errors={k: {"rms": e.rms, "share": e.share} for k, e in result.errors.items()},
+        chosen=region.candidates[chosen].label,
+        reason=reason,
+        judged=result.judged,
+        stored=stored,
+    )
     return replace(region, chosen=chosen, reason=reason)
 
 
-def measured(region: Region, graph: Graph, launchers: Mapping[str, Launcher], device: torch.device,
-             seconds: float = REGION_SECONDS) -> Result:
+def measured(
+    region: Region,
+    graph: Graph,
+    launchers: Mapping[str, Launcher],
+    device: torch.device,
+    seconds: float = REGION_SECONDS,
+) -> Result:
     """Run every candidate on made-up inputs: errors first, then times of those inside the contract."""
     own, result = trial.alone(region, graph), Result()
     library = region.candidates.index(region.library)
@@ -142,8 +181,11 @@ def measured(region: Region, graph: Graph, launchers: Mapping[str, Launcher], de
             if found.ok or k == library:
                 runs[candidate.label] = partial(run, *inputs)
             else:
-                result.out[candidate.label] = "gives other values" if found.share >= WORST else (
-                    f"its error is {found.share:.2f} times what is allowed")
+                result.out[candidate.label] = (
+                    "gives other values"
+                    if found.share >= WORST
+                    else (f"its error is {found.share:.2f} times what is allowed")
+                )
         del eager, exact
         result.times = compare(runs, device, ROUNDS, seconds) if len(runs) > 1 else {}
     return result

@@ -3,6 +3,7 @@
 Inputs are made up from a seeded generator, in the captured types, shapes and layouts: normal numbers for tensors,
 numbers around one for vectors (weights, scales, variances), 0 or 1 for integers.
 """
+
 from __future__ import annotations
 
 import dataclasses
@@ -24,8 +25,12 @@ from interfuse.run.views import chain_to, layout_through, relaid, static
 
 SEED = 20
 
-_WIDE = {"torch.float16": "torch.float64", "torch.bfloat16": "torch.float64", "torch.float32": "torch.float64",
-         "torch.complex64": "torch.complex128"}
+_WIDE = {
+    "torch.float16": "torch.float64",
+    "torch.bfloat16": "torch.float64",
+    "torch.float32": "torch.float64",
+    "torch.complex64": "torch.complex128",
+}
 
 
 def is_static(region: Region) -> bool:
@@ -43,8 +48,11 @@ def alone(region: Region, graph: Graph) -> Graph:
         return contiguous(node.shape) if seen is None else Layout(seen.strides)
 
     return dataclasses.replace(
-        graph, inputs=tuple(Input(n, layout(n)) for n in region.inputs), symbols=(),
-        outputs=tuple(Output(n, layout(n)) for n in region.outputs))
+        graph,
+        inputs=tuple(Input(n, layout(n)) for n in region.inputs),
+        symbols=(),
+        outputs=tuple(Output(n, layout(n)) for n in region.outputs),
+    )
 
 
 def program(region: Region, graph: Graph, chosen: int, launchers: Mapping[str, Launcher]) -> Program:
@@ -97,9 +105,12 @@ def region_key(region: Region, graph: Graph, device_key: str) -> str:
     wide = {n.inputs[0]: n for n in region.inputs if n.op == "cast" and n.dtype.is_narrow}
     leaves = {*region.inputs, *wide}
     number = {n: k for k, n in enumerate(topological(roots, leaves))}
-    lines = [f"{k} {n.dtype} {n.shape}" if n in leaves else
-             f"{k} {n.op} {n.dtype} {n.shape} {[p for p in n.attrs if p[0] != 'name']} {[number[i] for i in n.inputs]}"
-             for n, k in number.items()]
+    lines = [
+        f"{k} {n.dtype} {n.shape}"
+        if n in leaves
+        else f"{k} {n.op} {n.dtype} {n.shape} {[p for p in n.attrs if p[0] != 'name']} {[number[i] for i in n.inputs]}"
+        for n, k in number.items()
+    ]
     lines += [f"{number[w]} behind {number[n]}" for w, n in wide.items() if w in number]
     lines += [f"in {number[i.node]} {i.layout.strides}" for i in own.inputs]
     lines += [f"out {number[o.node]} {o.layout and o.layout.strides}" for o in own.outputs if o.node is not None]
