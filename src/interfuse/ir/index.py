@@ -7,7 +7,9 @@ positive divisor (Python's meaning, rounding down); min and max. Arithmetic is e
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Union
@@ -262,26 +264,23 @@ def mod(a: Dim, b: Dim) -> Expr:
     return _intern("mod", (a, b), lo=0, hi=n - 1)
 
 
+def _extreme(op: str, a: Expr, b: Expr) -> Expr:
+    if a.hi <= b.lo or a is b:
+        return a if op == "min" else b
+    if b.hi <= a.lo:
+        return b if op == "min" else a
+    pick = min if op == "min" else max
+    return _intern(op, tuple(sorted((a, b), key=_order)), lo=pick(a.lo, b.lo), hi=pick(a.hi, b.hi))
+
+
 def minimum(a: Dim, b: Dim) -> Expr:
     """The smaller of a and b."""
-    a, b = wrap(a), wrap(b)
-    if a.hi <= b.lo or a is b:
-        return a
-    if b.hi <= a.lo:
-        return b
-    args = tuple(sorted((a, b), key=_order))
-    return _intern("min", args, lo=min(a.lo, b.lo), hi=min(a.hi, b.hi))
+    return _extreme("min", wrap(a), wrap(b))
 
 
 def maximum(a: Dim, b: Dim) -> Expr:
     """The larger of a and b."""
-    a, b = wrap(a), wrap(b)
-    if a.lo >= b.hi or a is b:
-        return a
-    if b.lo >= a.hi:
-        return b
-    args = tuple(sorted((a, b), key=_order))
-    return _intern("max", args, lo=max(a.lo, b.lo), hi=max(a.hi, b.hi))
+    return _extreme("max", wrap(a), wrap(b))
 
 
 _FOLD: dict[str, Callable[[Dim, Dim], Expr]] = {
@@ -293,10 +292,11 @@ _FOLD: dict[str, Callable[[Dim, Dim], Expr]] = {
     "max": maximum,
 }
 
-
 _PLAIN: dict[str, Callable[[int, int], int]] = {
-    "floordiv": lambda a, b: a // b,
-    "mod": lambda a, b: a % b,
+    "add": operator.add,
+    "mul": operator.mul,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
     "min": min,
     "max": max,
 }
@@ -309,11 +309,7 @@ def substitute(e: Dim, replace: Mapping[Expr, Dim]) -> Expr:
         return wrap(replace[e])
     if not e.args:
         return e
-    parts = [substitute(a, replace) for a in e.args]
-    out = parts[0]
-    for p in parts[1:]:
-        out = _FOLD[e.op](out, p)
-    return out
+    return functools.reduce(_FOLD[e.op], [substitute(a, replace) for a in e.args])
 
 
 def evaluate(e: Dim, values: Mapping[str, int]) -> int:
@@ -323,12 +319,7 @@ def evaluate(e: Dim, values: Mapping[str, int]) -> int:
         return e.value
     if e.op == "sym":
         return values[e.name]
-    parts = [evaluate(a, values) for a in e.args]
-    if e.op == "add":
-        return sum(parts)
-    if e.op == "mul":
-        return math.prod(parts)
-    return _PLAIN[e.op](*parts)
+    return functools.reduce(_PLAIN[e.op], [evaluate(a, values) for a in e.args])
 
 
 def symbols(e: Dim) -> frozenset[Expr]:
