@@ -31,6 +31,7 @@ from interfuse.plan.candidates import (
     short_name,
 )
 from interfuse.plan.flow import OUTPUT, Flow, analyse
+from interfuse.plan.memory import culprit, peak
 from interfuse.plan.plan import Candidate, KernelStep, Plan, Region
 from interfuse.plan.regions import Grouping, form
 
@@ -59,6 +60,7 @@ def plan(
         lambda union, why: rejected.append((union, why)),
     )
     _join_activations(groups, flow)
+    _keep_to_eagers_memory(groups, flow, rejected)
     kernels: dict[Kernel, str] = {}
     regions = tuple(_region(calls, context, off, kernels, rejected) for calls in groups.ordered())
     _note(graph, regions, rejected, record)
@@ -114,6 +116,19 @@ def _join_activations(groups: Grouping, flow: Flow) -> None:
         group = groups.group_of[readers[0]]
         if groups.members[group] == {readers[0]} and flow.leaves[readers[0]] == (linear,):
             groups.merge(groups.group_of[k], group)
+
+
+def _keep_to_eagers_memory(groups: Grouping, flow: Flow, rejected: list[tuple[frozenset[int], str]]) -> None:
+    """Split regions until running them needs no more memory at once than the calls one by one."""
+    eager = peak([frozenset((k,)) for k in flow.needed], flow).bytes
+    while True:
+        order = groups.ordered()
+        found = peak(order, flow)
+        worst = culprit(found, order, flow) if found.bytes > eager else None
+        if worst is None:
+            return
+        groups.split(order[worst])
+        rejected.append((order[worst], f"together they would hold {found.bytes} bytes at once, eager {eager}"))
 
 
 def _region(

@@ -65,6 +65,13 @@ class Grouping:
         self.members[first] = joint
         return first
 
+    def split(self, calls: frozenset[int]) -> None:
+        """Undo the merges that made the group of `calls`."""
+        del self.members[self.group_of[min(calls)]]
+        for k in calls:
+            self.group_of[k] = k
+            self.members[k] = frozenset((k,))
+
     def ordered(self) -> list[frozenset[int]]:
         """The groups, each after what it reads, otherwise in program order, so that buffers live as long as eager's."""
         waits: dict[int, int] = dict.fromkeys(self.members, 0)

@@ -1,0 +1,74 @@
+"""Peak memory of an order of regions. In: a flow and sets of calls in the order that they run. Out: bytes, and where.
+
+Counted are the buffers between graph inputs and outputs, outputs included, each from the region that makes it to the
+last one that reads it. What a kernel keeps on chip is not memory; a matrix product and its activation may need the
+buffer between them. Eager's peak is that of the calls one by one in program order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from interfuse.ir.index import INF
+from interfuse.ir.node import Node
+from interfuse.plan.flow import OUTPUT, Flow
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The most bytes held at once, at which position of the order, and the buffers held there."""
+
+    bytes: int
+    position: int
+    held: tuple[Node, ...]
+
+
+def node_bytes(node: Node) -> int:
+    """Bytes of a buffer for `node`; 0 where its size is not known before it runs."""
+    return node.dtype.bytes * node.size if isinstance(node.size, int) else 0
+
+
+def peak(order: Sequence[frozenset[int]], flow: Flow) -> Peak:
+    """The peak of running the sets of calls in `order`."""
+    position_of = {k: i for i, calls in enumerate(order) for k in calls}
+    last = {
+        n: max((INF if r == OUTPUT else position_of[r] for r in readers), default=-1)
+        for n, readers in flow.readers.items()
+    }
+    live: dict[Node, None] = {}
+    best, held = Peak(0, 0, ()), 0
+    for i, calls in enumerate(order):
+        made = [
+            n
+            for k in sorted(calls)
+            for n in flow.graph.calls[k].outs
+            if n is not None and flow.producer.get(n) == k and not _stays_inside(n, calls, flow)
+        ]
+        live.update(dict.fromkeys(made))
+        held += sum(map(node_bytes, made))
+        if held > best.bytes:
+            best = Peak(held, i, tuple(live))
+        for n in [n for n in live if last.get(n, -1) <= i]:
+            del live[n]
+            held -= node_bytes(n)
+    return best
+
+
+def _stays_inside(node: Node, calls: frozenset[int], flow: Flow) -> bool:
+    """True where the value never leaves a kernel: read by this region alone, and no matrix product."""
+    return len(calls) > 1 and node.op != "linear" and all(r in calls for r in flow.readers.get(node, ()))
+
+
+def culprit(found: Peak, order: Sequence[frozenset[int]], flow: Flow) -> int | None:
+    """The position of the merged region that keeps most of what is held at the peak; None where no region is merged.
+
+    A merged region keeps all of its inputs until it runs, where eager lets the first go after its own call.
+    """
+    position_of = {k: i for i, calls in enumerate(order) for k in calls}
+    keeps: dict[int, int] = {}
+    for n in found.held:
+        for i in {position_of[r] for r in flow.readers.get(n, ()) if r != OUTPUT}:
+            if i >= found.position and len(order[i]) > 1:
+                keeps[i] = keeps.get(i, 0) + node_bytes(n)
+    return max(keeps, key=lambda i: (keeps[i], -i)) if keeps else None

@@ -1,0 +1,64 @@
+"""Peak memory of plans: counted as buffers live, and never above that of eager's own order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from interfuse.plan.flow import analyse
+from interfuse.plan.memory import culprit, peak
+from tests.plan.made import captured, planned
+
+A, B, C, X = torch.randn(256, 8), torch.randn(256, 8), torch.randn(8, 256), torch.randn(64, 128)
+
+
+def two_products() -> Any:
+    return (A @ C).sum(-1) + (B @ C).sum(-1)
+
+
+def test_live_buffers_are_counted_from_maker_to_last_reader() -> None:
+    graph = captured(lambda: torch.sort(torch.sort(X).values).values.sum())
+    flow = analyse(graph)
+    one_by_one = peak([frozenset((k,)) for k in flow.needed], flow)
+    values, indices = X.numel() * 4, X.numel() * 8
+    assert one_by_one.bytes == 2 * values + indices, "the first sort's values, the second's values and indices"
+
+
+def test_a_merge_that_would_hold_two_products_is_undone() -> None:
+    plan, record = planned(two_products)
+    flow = analyse(plan.graph)
+    eager = peak([frozenset((k,)) for k in flow.needed], flow)
+    assert peak([frozenset(r.calls) for r in plan.regions], flow).bytes <= eager.bytes
+    assert [r.name for r in plan.regions] == ["linear", "sum", "linear", "sum", "add"]
+    assert any("bytes at once" in r["reason"] for e in record.of("region") for r in e.facts["rejected"])
+
+
+def test_the_culprit_is_the_merged_region_that_waits() -> None:
+    flow = analyse(captured(two_products))
+    first, sum1, second, sum2, add = flow.needed
+    order = [frozenset((first,)), frozenset((second,)), frozenset((sum1, sum2, add))]
+    found = peak(order, flow)
+    assert found.bytes > peak([frozenset((k,)) for k in flow.needed], flow).bytes
+    assert culprit(found, order, flow) == 2
+    assert culprit(found, [frozenset((k,)) for k in flow.needed], flow) is None
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda: F.layer_norm(F.gelu(X) + X, (128,)),
+        lambda: torch.softmax(torch.sort(X * 2).values + X, -1),
+        lambda: (X.exp() + X.sin(), X.exp() * X.cos()),
+        two_products,
+    ],
+    ids=range(4),
+)
+def test_no_plan_needs_more_than_eager(f: Callable[[], Any]) -> None:
+    plan, _ = planned(f)
+    flow = analyse(plan.graph)
+    eager = peak([frozenset((k,)) for k in flow.needed], flow).bytes
+    assert peak([frozenset(r.calls) for r in plan.regions], flow).bytes <= eager
