@@ -221,9 +221,9 @@ def decide(region: Region, result: Result) -> tuple[int, str]:
     if chosen == library:
         others = [t for k, t in timed if k != library]
         fastest = min((t.median for t in others), default=None)
-        reason = "" if fastest is None else f"library {base.median * 1e6:.1f} us, best other {fastest * 1e6:.1f} us"
+        reason = "" if fastest is None else f"the library beat the best other, which took {fastest / base.median:.2f}x"
     else:
-        reason = f"measured {mine.median * 1e6:.1f} us, library {base.median * 1e6:.1f} us"
+        reason = f"{base.median / mine.median:.2f}x faster than the library"
     return chosen, "; ".join(filter(None, (reason, left_out)))
 
 
