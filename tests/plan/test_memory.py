@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from interfuse.plan.flow import analyse
-from interfuse.plan.memory import culprit, peak
+from interfuse.plan.memory import peak, suspects
 from tests.plan.made import captured, planned
 
 A, B, C, X = torch.randn(256, 8), torch.randn(256, 8), torch.randn(8, 256), torch.randn(64, 128)
@@ -34,17 +34,18 @@ def test_a_merge_that_would_hold_two_products_is_undone() -> None:
     eager = peak([frozenset((k,)) for k in flow.needed], flow)
     assert peak([frozenset(r.calls) for r in plan.regions], flow).bytes <= eager.bytes
     assert [r.name for r in plan.regions] == ["linear", "sum", "linear", "sum", "add"]
-    assert any("bytes at once" in r["reason"] for e in record.of("region") for r in e.facts["rejected"])
+    assert any("held at once" in r["reason"] for e in record.of("region") for r in e.facts["rejected"])
 
 
-def test_the_culprit_is_the_merged_region_that_waits() -> None:
+def test_the_suspects_are_the_merged_regions_that_make_or_read_what_is_held() -> None:
     flow = analyse(captured(two_products))
     first, sum1, second, sum2, add = flow.needed
-    order = [frozenset((first,)), frozenset((second,)), frozenset((sum1, sum2, add))]
+    merged = frozenset((sum1, sum2, add))
+    order = [frozenset((first,)), frozenset((second,)), merged]
     found = peak(order, flow)
     assert found.bytes > peak([frozenset((k,)) for k in flow.needed], flow).bytes
-    assert culprit(found, order, flow) == 2
-    assert culprit(found, [frozenset((k,)) for k in flow.needed], flow) is None
+    assert suspects(found, order, flow) == [merged]
+    assert suspects(found, [frozenset((k,)) for k in flow.needed], flow) == []
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_decisions(times: dict[str, Timing], want: str) -> None:
 def test_the_reason_names_times_and_what_is_left_out() -> None:
     region = region_of(candidate("a"), library())
     assert decide(region, result(at(4e-6, 0), a=at(2e-6, 0)))[1] == "2.00x faster than the library"
-    assert decide(region, result(at(1e-6, 0), a=at(2e-6, 0)))[1] == "library 1.0 us, best other 2.0 us"
+    assert decide(region, result(at(1e-6, 0), a=at(2e-6, 0)))[1] == "the library beat the best other, which took 2.00x"
     out = Result({}, {}, {"a": "fails: RuntimeError: no"})
     assert decide(region, out) == (1, "a fails: RuntimeError: no")
 

@@ -60,15 +60,13 @@ def _stays_inside(node: Node, calls: frozenset[int], flow: Flow) -> bool:
     return len(calls) > 1 and node.op != "linear" and all(r in calls for r in flow.readers.get(node, ()))
 
 
-def culprit(found: Peak, order: Sequence[frozenset[int]], flow: Flow) -> int | None:
-    """The position of the merged region that keeps most of what is held at the peak; None where no region is merged.
+def suspects(found: Peak, order: Sequence[frozenset[int]], flow: Flow) -> list[frozenset[int]]:
+    """The merged regions that make or read what is held at the peak.
 
-    A merged region keeps all of its inputs until it runs, where eager lets the first go after its own call.
+    A merged region keeps all of its inputs until it runs, where eager lets the first go after its own call; and it
+    makes all of its outputs when the first is needed.
     """
     position_of = {k: i for i, calls in enumerate(order) for k in calls}
-    keeps: dict[int, int] = {}
-    for n in found.held:
-        for i in {position_of[r] for r in flow.readers.get(n, ()) if r != OUTPUT}:
-            if i >= found.position and len(order[i]) > 1:
-                keeps[i] = keeps.get(i, 0) + node_bytes(n)
-    return max(keeps, key=lambda i: (keeps[i], -i)) if keeps else None
+    touching = [[flow.producer[n], *flow.readers.get(n, ())] for n in found.held]
+    positions = {position_of[k] for calls in touching for k in calls if k in position_of}
+    return [order[i] for i in sorted(positions) if len(order[i]) > 1]

@@ -31,9 +31,9 @@ from interfuse.plan.candidates import (
     short_name,
 )
 from interfuse.plan.flow import OUTPUT, Flow, analyse
-from interfuse.plan.memory import culprit, peak
+from interfuse.plan.memory import peak, suspects
 from interfuse.plan.plan import Candidate, KernelStep, Plan, Region
-from interfuse.plan.regions import Grouping, form
+from interfuse.plan.regions import Former, Grouping
 
 
 def plan(
@@ -53,14 +53,15 @@ def plan(
     flow = analyse(graph)
     context = Context(flow, graph.layouts(), target, profile, unavailable or {})
     rejected: list[tuple[frozenset[int], str]] = []
-    groups = form(
+    former = Former(
         flow,
         lambda k: _fusable(flow, k),
         lambda calls: _judge(calls, context, rejected),
         lambda union, why: rejected.append((union, why)),
     )
+    groups = former.run()
     _join_activations(groups, flow)
-    _keep_to_eagers_memory(groups, flow, rejected)
+    _keep_to_eagers_memory(former, flow, rejected)
     kernels: dict[Kernel, str] = {}
     regions = tuple(_region(calls, context, off, kernels, rejected) for calls in groups.ordered())
     _note(graph, regions, rejected, record)
@@ -118,17 +119,29 @@ def _join_activations(groups: Grouping, flow: Flow) -> None:
             groups.merge(groups.group_of[k], group)
 
 
-def _keep_to_eagers_memory(groups: Grouping, flow: Flow, rejected: list[tuple[frozenset[int], str]]) -> None:
+def _keep_to_eagers_memory(former: Former, flow: Flow, rejected: list[tuple[frozenset[int], str]]) -> None:
     """Split regions until running them needs no more memory at once than the calls one by one."""
+    groups = former.groups
     eager = peak([frozenset((k,)) for k in flow.needed], flow).bytes
-    while True:
-        order = groups.ordered()
-        found = peak(order, flow)
-        worst = culprit(found, order, flow) if found.bytes > eager else None
-        if worst is None:
+    order = groups.ordered()
+    while (found := peak(order, flow)).bytes > eager:
+        trials = [
+            (peak(groups.without(calls).ordered(), flow).bytes, len(calls), calls)
+            for calls in suspects(found, order, flow)
+        ]
+        best = min(trials, default=None, key=lambda trial: trial[:2])
+        if best is None or best[0] >= found.bytes:
             return
-        groups.split(order[worst])
-        rejected.append((order[worst], f"together they would hold {found.bytes} bytes at once, eager {eager}"))
+        calls = best[2]
+        groups.split(calls)
+        rejected.append((calls, f"together {found.bytes} bytes would be held at once, eager holds {eager}"))
+        # Parts that read each other may well go together; what had been joined for a common operand stays apart.
+        former.join_makers(calls)
+        order = groups.ordered()
+        if peak(order, flow).bytes >= found.bytes:
+            for group in [g for g in order if g <= calls and len(g) > 1]:
+                groups.split(group)
+            order = groups.ordered()
 
 
 def _region(

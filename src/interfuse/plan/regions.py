@@ -7,6 +7,7 @@ tried after.
 
 from __future__ import annotations
 
+import copy
 import heapq
 from collections.abc import Callable, Iterable
 
@@ -72,6 +73,13 @@ class Grouping:
             self.group_of[k] = k
             self.members[k] = frozenset((k,))
 
+    def without(self, calls: frozenset[int]) -> Grouping:
+        """Another grouping in which the group of `calls` is split."""
+        other = copy.copy(self)
+        other.group_of, other.members = dict(self.group_of), dict(self.members)
+        other.split(calls)
+        return other
+
     def ordered(self) -> list[frozenset[int]]:
         """The groups, each after what it reads, otherwise in program order, so that buffers live as long as eager's."""
         waits: dict[int, int] = dict.fromkeys(self.members, 0)
@@ -91,51 +99,58 @@ class Grouping:
         return out
 
 
-def form(
-    flow: Flow, fusable: Callable[[int], bool], judge: Judge, reject: Callable[[frozenset[int], str], None]
-) -> Grouping:
-    """Groups of calls. `fusable(call)` tells what may go into a kernel, `reject(union, why)` notes each refusal."""
-    groups = Grouping(flow)
-    cost: dict[int, float | None] = {}
+class Former:
+    """Forms groups of calls. `fusable(call)` tells what may go into a kernel, `reject(union, why)` notes each
+    refusal.
+    """
 
-    def seconds(g: int) -> float | None:
-        if g not in cost:
-            cost[g] = judge(groups.members[g])
-        return cost[g]
+    def __init__(
+        self, flow: Flow, fusable: Callable[[int], bool], judge: Judge, reject: Callable[[frozenset[int], str], None]
+    ) -> None:
+        self.flow, self.groups = flow, Grouping(flow)
+        self._fusable, self._judge, self._reject = fusable, judge, reject
+        self._seconds: dict[frozenset[int], float | None] = {}
 
-    def attempt(first: int, second: int) -> int | None:
-        union = groups.members[first] | groups.members[second]
+    def run(self) -> Grouping:
+        """Join makers with readers, then readers of one buffer."""
+        self.join_makers(self.flow.needed)
+        for k in filter(self._fusable, self.flow.needed):
+            for sibling in filter(self._fusable, _siblings(self.flow, k)):
+                self._attempt(sibling, k)
+        return self.groups
+
+    def join_makers(self, calls: Iterable[int]) -> None:
+        """Join each of `calls`, in program order, with the ones among them that make what it reads."""
+        among = frozenset(filter(self._fusable, calls))
+        for k in sorted(among):
+            for maker in _makers(self.flow, k):
+                if maker in among:
+                    self._attempt(maker, k)
+
+    def _attempt(self, first: int, second: int) -> None:
+        """Merge the groups of two calls where that is legal and pays."""
+        groups = self.groups
+        a, b = groups.members[groups.group_of[first]], groups.members[groups.group_of[second]]
+        union = a | b
+        if a == b:
+            return
         if len(union) > MOST_CALLS:
-            reject(union, f"more than {MOST_CALLS} calls")
-            return None
-        if groups.would_loop(first, second):
-            reject(union, "something between them runs elsewhere")
-            return None
-        joint, apart = judge(union), (seconds(first), seconds(second))
-        if joint is None or any(a is None for a in apart):
-            return None
-        together = sum(a for a in apart if a is not None)
-        if joint > together:
-            reject(union, f"predicted {joint * 1e6:.1f} us together, {together * 1e6:.1f} us apart")
-            return None
-        g = groups.merge(first, second)
-        cost[g] = joint
-        return g
+            self._reject(union, f"more than {MOST_CALLS} calls")
+        elif groups.would_loop(groups.group_of[first], groups.group_of[second]):
+            self._reject(union, "something between them runs elsewhere")
+        else:
+            joint, one, other = self._cost(union), self._cost(a), self._cost(b)
+            if joint is None or one is None or other is None:
+                return
+            if joint <= one + other:
+                groups.merge(groups.group_of[first], groups.group_of[second])
+            else:
+                self._reject(union, f"predicted {joint * 1e6:.1f} us together, {(one + other) * 1e6:.1f} us apart")
 
-    for k in flow.needed:
-        if not fusable(k):
-            continue
-        for maker in _makers(flow, k):
-            g = groups.group_of[k]
-            if maker in groups.group_of and fusable(maker) and groups.group_of[maker] != g:
-                attempt(groups.group_of[maker], g)
-    for k in flow.needed:
-        if fusable(k):
-            for sibling in _siblings(flow, k):
-                first, g = groups.group_of[sibling], groups.group_of[k]
-                if fusable(sibling) and first != g and groups.flow.graph.calls[sibling].outs:
-                    attempt(first, g)
-    return groups
+    def _cost(self, calls: frozenset[int]) -> float | None:
+        if calls not in self._seconds:
+            self._seconds[calls] = self._judge(calls)
+        return self._seconds[calls]
 
 
 def _makers(flow: Flow, k: int) -> Iterable[int]:
