@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from interfuse.ir.index import symbols
 from interfuse.ir.ops import TABLE
 from interfuse.lower.kernel import Axis, Let, Load, Loop, Param, Reduce, Role, Scope, Stmt, Store, Value
 from interfuse.lower.trace import Made, Trace
@@ -30,6 +31,10 @@ class _Columns:
         """True where the value varies over the columns."""
         return self.col.name in value.axes
 
+    def in_loop(self, store: Store) -> bool:
+        """True where the store runs for every column, be its value wide or the same in all of them."""
+        return self.wide(store.arg) or any(s.name == self.col.name for s in symbols(store.index))
+
     def needs(self, phase: int) -> list[Value]:
         """The wide values that phase `phase` uses directly: operands of its reductions and stores, and of its own
         values.
@@ -44,7 +49,7 @@ class _Columns:
     def again(self, value: Value) -> bool:
         """True where a later phase should load or compute the value again rather than find it in a scratch row."""
         made = self.maker[value]
-        if isinstance(made, Load):
+        if isinstance(made, Load) or (isinstance(made, Let) and made.op == "index"):
             return True
         if not isinstance(made, Let) or TABLE[made.op].cost > CHEAP:
             return False
@@ -96,7 +101,7 @@ class _Columns:
             elif self.wide(m.out) and depth[m.out] == number and (m.out in self.kept or not serial):
                 bring(m.out)
         for s in self.trace.stores:
-            if self.wide(s.arg) and depth[s.arg] == number:
+            if self.in_loop(s) and depth[s.arg] == number:
                 bring(s.arg)
                 out.append(s)
         return out
@@ -120,6 +125,6 @@ def statements(trace: Trace, col: Axis) -> tuple[tuple[Stmt, ...], tuple[Param, 
         phase = columns.phase(number, serial)
         if phase:
             body.append(Loop(col.name, tuple(phase)))
-    body += [s for s in trace.stores if not columns.wide(s.arg)]
+    body += [s for s in trace.stores if not columns.in_loop(s)]
     scratch = tuple(Param(name, value.dtype, (col.extent,), (1,), "scratch") for value, name in columns.kept.items())
     return tuple(body), scratch
