@@ -1,0 +1,99 @@
+"""The printer of kernels. In: a Kernel. Out: stable text: parameters, axes, then one line a statement, loops indented.
+
+A value is printed where it is made, with its type and the axes over which it varies:
+
+    kernel softmax: row, resident
+      in x : f32[8, 64] contiguous
+      axis row of 8, grid
+      axis col of 64, serial by 16
+      for col:
+        x = load x[64*row + col] : f32 over row, col
+        max = max of x along col, carry : f32 over row
+"""
+
+from __future__ import annotations
+
+from interfuse.base.text import Writer
+from interfuse.ir.layout import Layout
+from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Reduce, Role, Stmt, Store, Value
+
+_BLOCK = {
+    Role.GRID: "{0} a program",
+    Role.TILE: "{0} lanes",
+    Role.SERIAL: "by {0}",
+}
+"""What the block of an axis means, by role."""
+
+
+def _typed(value: Value) -> str:
+    over = f" over {', '.join(value.axes)}" if value.axes else ""
+    return f"{value.dtype}{over}"
+
+
+def _param_line(p: Param) -> str:
+    shape = f"[{', '.join(map(str, p.shape))}]"
+    if p.mode == "scratch":
+        return f"scratch {p.name} : {p.dtype}{shape}, one a program"
+    layout = Layout(p.strides)
+    laid = "contiguous" if layout.is_contiguous(p.shape) else f"strides [{', '.join(map(str, p.strides))}]"
+    return f"{p.mode} {p.name} : {p.dtype}{shape} {laid}"
+
+
+def _axis_line(a: Axis) -> str:
+    single = a.role is Role.GRID and a.block == 1
+    block = (
+        ""
+        if single
+        else f" {_BLOCK[a.role].format(a.block)}"
+        if a.role is Role.SERIAL
+        else (f", {_BLOCK[a.role].format(a.block)}")
+    )
+    return f"axis {a.name} of {a.extent}, {a.role.value}{block}"
+
+
+def _let(s: Let) -> str:
+    attrs = dict(s.attrs)
+    if s.op == "const":
+        return repr(attrs["value"])
+    if s.op == "index":
+        return f"index {attrs['expr']}"
+    given = [a.name for a in s.args] + [f"{name}={value!r}" for name, value in s.attrs]
+    return f"{s.op}({', '.join(given)})"
+
+
+def _statement(s: Stmt, w: Writer) -> None:
+    if isinstance(s, Loop):
+        with w.block(f"for {s.axis}:"):
+            for inner in s.body:
+                _statement(inner, w)
+    elif isinstance(s, Load):
+        w.line(f"{s.out.name} = load {s.param}[{s.index}] : {_typed(s.out)}")
+    elif isinstance(s, Store):
+        w.line(f"store {s.param}[{s.index}] = {s.arg.name}")
+    elif isinstance(s, Reduce):
+        w.line(f"{s.out.name} = {s.op} of {s.arg.name} along {s.axis}, {s.scope.value} : {_typed(s.out)}")
+    else:
+        note = f"  # {s.note}" if s.note else ""
+        w.line(f"{s.out.name} = {_let(s)} : {_typed(s.out)}{note}")
+
+
+def show(kernel: Kernel) -> str:
+    """The whole kernel as text: name and family, doc lines, parameters in call order, axes, then the loop tree."""
+    w = Writer("  ")
+    with w.block(f"kernel {kernel.name}: {kernel.family}"):
+        for line in kernel.doc:
+            if line:
+                w.line(f"# {line}")
+        for p in kernel.params:
+            w.line(_param_line(p))
+        for name in kernel.symbols:
+            w.line(f"size {name}")
+        for a in kernel.axes:
+            w.line(_axis_line(a))
+        for s in kernel.body:
+            _statement(s, w)
+        if kernel.warps != 1:
+            w.line(f"warps {kernel.warps}")
+        if kernel.reduction_order:
+            w.line(f"bits repeat under {kernel.reduction_order}")
+    return w.text()
