@@ -94,9 +94,13 @@ class _Builder:
         return self.draw(st.sampled_from(fit)) if fit else None
 
     def add_input(self) -> None:
-        """One more input: full, permuted, one row, one column or a single number, broadcast to the full shape."""
+        """One more input: full, permuted, in parts, one row, one column or a single number, broadcast to the full
+        shape.
+        """
         dtype = self.draw(st.sampled_from(STORED))
-        form = self.draw(st.sampled_from(("full", "full", "permuted", "row", "column", "number")))
+        form = self.draw(st.sampled_from(("full", "full", "permuted", "parts", "row", "column", "number")))
+        if form == "parts":
+            return self.add_parts(dtype)
         order = tuple(self.draw(st.permutations(range(len(self.shape))))) if form == "permuted" else ()
         shape = {
             "full": self.shape,
@@ -110,6 +114,17 @@ class _Builder:
         wide = b.cast(x, F32) if dtype.is_narrow else x
         placed = b.permute(wide, order) if order else b.broadcast(wide, self.shape)
         self.pool.append(_Value(placed, dtype, True))
+
+    def add_parts(self, dtype: DType) -> None:
+        """One input whose parts are used side by side: halves or every other element of a wider row."""
+        step = self.draw(st.sampled_from((1, 2)))
+        x = b.placeholder(f"x{len(self.inputs)}", dtype, (*self.rows, 2 * self.extent))
+        self.inputs.append(x)
+        wide = b.cast(x, F32) if dtype.is_narrow else x
+        zeros, ones = (0,) * len(self.rows), (1,) * len(self.rows)
+        for start in (0, self.extent if step == 1 else 1):
+            part = b.take_slice(wide, (*zeros, start), self.shape, (*ones, step))
+            self.pool.append(_Value(part, dtype, True))
 
     def joined(self, x: _Value, y: _Value) -> tuple[Node, Node, DType]:
         """Both operands in one computing type, and the type eager would keep the result in."""
@@ -188,12 +203,14 @@ class _Builder:
 
     def output(self) -> Node:
         """A value as it is stored: full, or reduced with or without its dimension of one."""
-        made = [v for v in self.pool if v.node.op not in ("input", "expand", "permute", "reshape")] or self.pool
+        made = [
+            v for v in self.pool if v.node.op not in ("input", "expand", "permute", "reshape", "slice")
+        ] or self.pool
         value = self.draw(st.sampled_from(made + self.reduced))
         node = b.cast(value.node, value.stored)
         if value.node.shape != self.shape and self.draw(st.booleans()):
             node = b.reshape(node, self.rows)
-        return _worked_on(value) if node.op == "input" else node
+        return _worked_on(value) if node.op in ("input", "slice") else node
 
 
 def _worked_on(value: _Value) -> Node:

@@ -107,11 +107,13 @@ class Body:
         self.named = self._name_indices(accesses)
 
     def _name_indices(self, accesses: list[Load | Store]) -> dict[Expr, str]:
-        """Names for the indices that several accesses share: at, then at_<parameter>."""
+        """Names for the indices that several accesses share: at, then at_<parameter>, numbered where it is taken."""
         named: dict[Expr, str] = {}
         for s in accesses:
             if s.index not in named and s.index.args and sum(a.index is s.index for a in accesses) > 1:
-                named[s.index] = "at" if not named else f"at_{s.param}"
+                wish = "at" if not named else f"at_{s.param}"
+                number = sum(n == wish or n.startswith(f"{wish}_") for n in named.values())
+                named[s.index] = f"{wish}_{number + 1}" if number else wish
                 self._taken.add(named[s.index])
         return named
 

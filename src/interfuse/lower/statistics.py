@@ -1,7 +1,9 @@
 """Means and variances as sums. In: the outputs of a region that stays on chip. Out: the same with plain sums only.
 
 While a row is on chip a second pass over it costs no memory traffic, so the variance is the mean of squared distances
-from the mean: no cancellation, as exact as Welford's form. Streamed rows will keep the operators whole.
+from the mean: no cancellation. The same pass sums the distances too: what they add up to is what rounding left out of
+the mean, and is put back into both. Without it a norm of equal elements would be noise, where Welford's form gives 0.
+Streamed rows will keep the operators whole.
 """
 
 from __future__ import annotations
@@ -10,34 +12,55 @@ import math
 from collections.abc import Mapping
 
 from interfuse.ir import build as b
-from interfuse.ir.node import Node, make, topological
-from interfuse.lower.domain import static
+from interfuse.ir.node import Node, make
+from interfuse.lower.domain import inside, static
 
 
-def _mean(x: Node, axes: tuple[int, ...]) -> Node:
-    count = math.prod(static(x.shape)[a] for a in axes)
-    total = b.reduce("sum", x, axes, hint="total")
-    return b.apply("div", total, b.broadcast(b.constant(count, x.dtype), total.shape), hint="mean")
+def _over(total: Node, count: float, hint: str) -> Node:
+    return b.apply("div", total, b.broadcast(b.constant(count, total.dtype), total.shape), hint=hint)
+
+
+def _count(x: Node, axes: tuple[int, ...]) -> int:
+    return math.prod(static(x.shape)[a] for a in axes)
+
+
+def _mean(x: Node, axes: tuple[int, ...], hint: str = "mean") -> Node:
+    return _over(b.reduce("sum", x, axes, hint="total"), _count(x, axes), hint)
+
+
+def _distances(x: Node, axes: tuple[int, ...]) -> tuple[Node, Node, Node]:
+    """(the mean as a plain sum gives it, each element's distance from it, the sum of those distances)."""
+    rough = _mean(x, axes, "rough_mean")
+    kept = tuple(1 if k in axes else d for k, d in enumerate(x.shape))
+    centred = b.apply("sub", x, b.expand(b.reshape(rough, kept), x.shape), hint="centred")
+    return rough, centred, b.reduce("sum", centred, axes, hint="left_out")
+
+
+def _exact_mean(x: Node, axes: tuple[int, ...]) -> Node:
+    rough, _, left = _distances(x, axes)
+    return b.apply("add", rough, _over(left, _count(x, axes), "shift"), hint="mean")
 
 
 def _variance(x: Node, axes: tuple[int, ...], correction: float) -> Node:
-    count = math.prod(static(x.shape)[a] for a in axes)
-    kept = tuple(1 if k in axes else d for k, d in enumerate(x.shape))
-    centred = b.apply("sub", x, b.expand(b.reshape(_mean(x, axes), kept), x.shape), hint="centred")
-    total = b.reduce("sum", b.apply("mul", centred, centred, hint="squared"), axes, hint="spread")
-    divisor = b.constant(max(count - correction, 0), x.dtype)
-    return b.apply("div", total, b.broadcast(divisor, total.shape), hint="variance")
+    _, centred, left = _distances(x, axes)
+    squares = b.reduce("sum", b.apply("mul", centred, centred, hint="squared"), axes, hint="squares")
+    shifted = b.apply("mul", left, _over(left, _count(x, axes), "shift"), hint="shifted")
+    spread = b.apply("sub", squares, shifted, hint="spread")
+    # Rounding may leave the difference of two equal numbers below 0, where a square root gives NaN.
+    spread = b.apply("maximum", spread, b.broadcast(b.constant(0, x.dtype), spread.shape), hint="spread")
+    return _over(spread, max(_count(x, axes) - correction, 0), "variance")
 
 
 def expand_statistics(roots: tuple[Node, ...], inputs: frozenset[Node]) -> tuple[Node, ...]:
     """The roots with `mean` and `variance` spelled out between them and `inputs`."""
     memo: dict[Node, Node] = {i: i for i in inputs}
-    for node in topological(roots):
-        if node in memo:
-            continue
+    nodes = inside(roots, inputs)
+    spread = {(n.inputs[0], n.attr("axes")) for n in nodes if n.op == "variance"}
+    for node in nodes:
         parts = tuple(memo[i] for i in node.inputs)
         if node.op == "mean":
-            memo[node] = _mean(parts[0], node.attr("axes"))
+            axes = node.attr("axes")
+            memo[node] = (_exact_mean if (node.inputs[0], axes) in spread else _mean)(parts[0], axes)
         elif node.op == "variance":
             memo[node] = _variance(parts[0], node.attr("axes"), node.attr("correction"))
         else:
