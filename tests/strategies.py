@@ -100,7 +100,8 @@ class _Builder:
         dtype = self.draw(st.sampled_from(STORED))
         form = self.draw(st.sampled_from(("full", "full", "permuted", "parts", "row", "column", "number")))
         if form == "parts":
-            return self.add_parts(dtype)
+            self.add_parts(dtype)
+            return
         order = tuple(self.draw(st.permutations(range(len(self.shape))))) if form == "permuted" else ()
         shape = {
             "full": self.shape,
