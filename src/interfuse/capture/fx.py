@@ -17,6 +17,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -334,11 +335,12 @@ def _input_kinds(places: Sequence[torch.fx.Node], examples: Sequence[Any]) -> li
     return kinds
 
 
+_TORCH = str(Path(torch.__file__).parent)
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 def _source(n: torch.fx.Node) -> str:
     """file.py:line of the innermost frame outside torch that made the node; "" where the trace does not say."""
     frames = _FRAME.findall(n.meta.get("stack_trace") or "")
-    outside = [f for f in frames if "/torch/" not in f[0].replace(chr(92), "/")] or frames
-    return f"{outside[-1][0].replace(chr(92), '/').rpartition('/')[2]}:{outside[-1][1]}" if outside else ""
+    outside = [f for f in frames if not f[0].startswith(_TORCH)] or frames
+    return f"{Path(outside[-1][0]).name}:{outside[-1][1]}" if outside else ""
