@@ -12,15 +12,18 @@ import json
 import platform
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
+import triton
 from rich.console import Console
 from rich.table import Table
 
 import interfuse
 from bench.cases import CASES
+from interfuse.base.knobs import override
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -30,13 +33,13 @@ def commit() -> str:
 
     def git(*args: str) -> str:
         done = subprocess.run(("git", *args), capture_output=True, text=True, cwd=Path(__file__).parent, check=False)
-        return done.stdout.strip()
+        return done.stdout.strip() if done.returncode == 0 else ""
 
-    return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "--", "../src") else "")
+    return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "--", ":/src") else "")
 
 
-def circumstances(device: str) -> dict[str, Any]:
-    """What the figures depend on."""
+def circumstances(device: str, measured: str) -> dict[str, Any]:
+    """What the figures depend on; `measured` is the commit."""
     name = torch.cuda.get_device_name() if device == "cuda" else _cpu_name()
     return {
         "device": name,
@@ -44,7 +47,8 @@ def circumstances(device: str) -> dict[str, Any]:
         "torch": torch.__version__,
         "python": platform.python_version(),
         "interfuse": interfuse.__version__,
-        "commit": commit(),
+        "triton": triton.__version__,
+        "commit": measured,
         "date": datetime.date.today().isoformat(),
     }
 
@@ -88,6 +92,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--no-inductor", action="store_true")
     parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--commit", default=commit(), help="the commit that is measured, where this is no git checkout")
     args = parser.parse_args()
     unknown = [c for c in args.cases if c not in CASES]
     if unknown:
@@ -98,7 +103,7 @@ def main() -> int:
     for name in args.cases or CASES:
         with console.status(f"{name} ..."):
             case = measure(name, args.device, [] if args.no_inductor else ["inductor"], args.rounds)
-        data["cases"][name] = {**case, "circumstances": circumstances(args.device)}
+        data["cases"][name] = {**case, "circumstances": circumstances(args.device, args.commit)}
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(data, indent=1) + "\n")  # after each case: an interrupted run keeps what it measured
     console.print(table(data["cases"]))

@@ -20,7 +20,7 @@ MEASURED = """
   sample · 8 x 128 · f32 · a CPU, 2 cores · torch 2.13.0 · plan a41f (cached)
 
                        eager  interfuse              inductor  note
-    launches               8          6  -25 %                 counted; the profiler saw 8 -> 6
+    launches               8          6  -25 %                 seen by the profiler; counted from the graph 8 -> 6
     memory traffic  40.0 MiB   34.0 MiB  -15 %                 counted
     time              132 ms    61.8 ms  2.14x  80.0 ms 1.66x  median of 50, interleaved, +-1.6 %
     predicted        7.23 ms    6.43 ms  1.12x                 cost model, all regions

@@ -145,14 +145,16 @@ def _totals_table(totals: Totals, measures: tuple[Measure, ...]) -> Table:
         sides = (_or_not(v, unit, scale) for v in (change.before, change.after))
         table.add_row(name, *sides, gain, *(peer or [""] * len(peers)), note)
 
-    t, seen = totals, totals.profiled_launches
+    t = totals
+    seen = None not in (t.profiled_launches.before, t.profiled_launches.after)
+    launches = t.profiled_launches if seen else t.launches
     add(
         "launches",
-        t.launches,
+        launches,
         "",
         1,
-        percent(t.launches),
-        "counted" if seen == Change() else f"counted; the profiler saw {_whole(seen)}",
+        percent(launches),
+        f"seen by the profiler; counted from the graph {_whole(t.launches)}" if seen else "counted",
         ["" if p.launches is None else str(p.launches) for p in peers],
     )
     add("memory traffic", t.bytes, " MiB", MIB, percent(t.bytes), "counted")
