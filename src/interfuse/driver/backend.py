@@ -24,7 +24,7 @@ from interfuse.driver.options import Options, read
 class Backend:
     """A torch.compile backend that keeps what it compiled: `compiled` grows by one for each graph.
 
-    `watch(stage)` is told when a stage begins; `on_graph(compiled)` when a graph is ready.
+    `watch(stage)` is told when a stage begins.
     """
 
     def __init__(self, options: Options | None = None, watch: Watcher | None = None) -> None:

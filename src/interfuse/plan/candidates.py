@@ -46,7 +46,7 @@ class Context:
     """What candidate making needs: the flow, layouts, target (None: no kernels on this device), profile, memo of
     kernels.
 
-    `available(provider, dtype name)` tells why a provider cannot be used here, or None where it can.
+    `unavailable` holds the providers that cannot be used here, with the reason.
     """
 
     flow: Flow

@@ -1,6 +1,6 @@
 """The ledger. In: the records that compiling and measuring a model wrote. Out: what fusing saved, as text and JSON.
 
-It reads the records alone, so the record of a cached plan explains itself as well as that of a fresh one.
+It reads the records alone, so a record that was kept explains itself as well as a fresh one.
 """
 
 from __future__ import annotations
