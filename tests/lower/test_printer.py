@@ -17,13 +17,14 @@ from interfuse.lower.printer import show
 from tests import golden
 
 
-def residual_variance() -> Kernel:
-    """Two outputs, a scratch row, a carried reduction, a narrow buffer with strides."""
+def residual_distance() -> Kernel:
+    """Two outputs, a scratch row, carried reductions, a narrow buffer with strides."""
     x, r = b.placeholder("x", F16, (4, 24)), b.placeholder("residual", F32, (4, 24))
     s = b.apply("add", b.cast(x, F32), r, source="model.py:7", hint="summed")
-    outputs = (b.reduce("variance", s, (1,), correction=0), s)
+    largest = b.expand(b.reduce("max", s, (1,), keepdims=True, hint="largest"), s.shape)
+    outputs = (b.reduce("sum", b.apply("sub", largest, s), (1,), hint="distance"), s)
     layouts = {x: Layout((1, 4)), **{n: contiguous(n.shape) for n in (r, *outputs)}}
-    return lower("residual_variance", Work(outputs, frozenset((x, r)), layouts), CPU, ("What it is for.", ""))[0]
+    return lower("residual_distance", Work(outputs, frozenset((x, r)), layouts), CPU, ("What it is for.", ""))[0]
 
 
 def masked_positions() -> Kernel:
@@ -44,7 +45,7 @@ def any_length() -> Kernel:
     return Kernel("any_length", params, (Axis("col", n, Role.GRID, 16),), body, (), ("n",))
 
 
-@pytest.mark.parametrize("maker", [residual_variance, masked_positions, any_length], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("maker", [residual_distance, masked_positions, any_length], ids=lambda f: f.__name__)
 def test_kernels(request: pytest.FixtureRequest, maker: object) -> None:
     golden.check(request, show(maker()))  # type: ignore[operator]
 
