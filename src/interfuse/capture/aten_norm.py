@@ -1,5 +1,5 @@
-"""Normalisations. In: ATen calls of norms and softmaxes. Out: their primitives, so that the planner may cut inside
-them.
+"""Normalisations. In: ATen calls of norms and softmaxes. Out: their primitives, which kernels compute with what
+stands around them.
 
 Half inputs compute in f32 and are rounded once at the end, as eager's kernels do.
 """

@@ -1,4 +1,4 @@
-"""The profile of a device. In: figures from the table, the system or a probe. Out: a frozen value that planners read.
+"""The profile of a device. In: figures from the table or the system. Out: a frozen value that planners read.
 
 A profile is a spec: nothing here looks at a device, so plans can be made for hardware that is absent.
 """

@@ -1,7 +1,7 @@
 """The reference evaluator. In: nodes and NumPy arrays for the values they start from. Out: what the nodes stand for.
 
-It applies the table's NumPy meanings one node at a time. Tests judge generated kernels by it, and passes fold constants
-with it. Nothing here is fast.
+It applies the table's NumPy meanings one node at a time. Tests judge generated kernels by it. Nothing here is
+fast.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What each operator means, in NumPy. In: a node and its operands' arrays. Out: the array that the node stands for.
 
 `wide` asks for the judge's meaning: every float in float64 and roundings left out; without it, the types that the node
-states. Written for being right, not fast: tests and constant folding use it.
+states. Written for being right, not fast: tests judge by it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The printer. In: nodes or a graph. Out: stable text, one line a node, that people read, tests keep and caches are
-keyed by.
+"""The printer. In: nodes or a graph. Out: stable text, one line a node, that people read, tests keep and keys can be
+made of.
 
 The node form is static single assignment and can be read back (`parse`):
 
@@ -63,7 +63,7 @@ def _node_line(node: Node, number: Numbers, for_key: bool, leaf: int | None = No
 def show_nodes(roots: Sequence[Node], for_key: bool = False, leaves: Sequence[Node] = ()) -> str:
     """The expressions of `roots` as lines, inputs before users, then `return`.
 
-    `for_key` leaves out hints and source lines, so that equal work gives equal text: what cache keys are made of. Nodes
+    `for_key` leaves out hints and source lines, so that equal work gives equal text, as keys need it. Nodes
     in `leaves` print as inputs named by their place in it, whatever computes them: a region's text from its own inputs.
     """
     place = {node: k for k, node in reversed(list(enumerate(leaves)))}

@@ -1,7 +1,7 @@
 """The verifier. In: a node or a graph. Out: nothing, or GraphError naming the node or call that breaks a rule.
 
-The rules are those of the operator table and of the graph's own docstrings. Tests run it after every pass; capture runs
-it once on what it hands on.
+The rules are those of the operator table and of the graph's own docstrings. The pipeline runs it
+on what the passes hand on, tests on what capture does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The passes in order. In: nothing. Out: one flat named list, which the driver runs and can stop anywhere in."""
+"""The passes in order. In: nothing. Out: one flat named list, which the driver runs from first to last."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ PASSES: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("drop_rounds", drop_rounds),
     ("simplify_again", simplify),
 )
-"""Every pass: its name in logs, golden folders and the command line, and its function."""
+"""Every pass: its name, which is its file's too, and its function."""
