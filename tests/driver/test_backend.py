@@ -14,10 +14,11 @@ import torch.nn.functional as F
 from torch import nn
 
 import interfuse
-from interfuse.base.errors import OptionError
+from interfuse.base.errors import BuildError, OptionError
 from interfuse.base.knobs import override
 from interfuse.driver.backend import Backend
 from interfuse.driver.options import read
+from interfuse.report.ledger import ledger
 from tests.judge import judge
 
 
@@ -166,6 +167,16 @@ def test_in_place_updates_of_inputs_and_buffers() -> None:
     no_fallback(backend)
 
 
+def test_running_statistics_in_a_narrow_type() -> None:
+    x = torch.randn(4, 3, 5).bfloat16()
+    eager, twin = nn.BatchNorm1d(3).bfloat16(), nn.BatchNorm1d(3).bfloat16()
+    fast, backend = compiled(twin)
+    torch.testing.assert_close(fast(x), eager(x))
+    torch.testing.assert_close(twin.running_mean, eager.running_mean, rtol=0, atol=0)
+    torch.testing.assert_close(twin.running_var, eager.running_var, rtol=0, atol=0)
+    no_fallback(backend)
+
+
 def test_dropout_draws_a_new_mask_each_time() -> None:
     def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return F.dropout(x, 0.5), F.dropout(x, 0.5)
@@ -199,8 +210,11 @@ def test_dropout_draws_a_new_mask_each_time() -> None:
         lambda x: x.sum() * 2,
         lambda x: x.view(-1)[3].exp(),
         lambda x: [x.unsqueeze(0).expand(3, -1, -1) + 1, None, 5],
+        lambda x: F.gelu(x[:, :0] @ x[:0]),
+        lambda x: x[:, :1].expand(-1, 8) * 2,
+        lambda x: (x.amax(-1, keepdim=True).expand(-1, 8).clone(), torch.softmax(torch.arange(8.0), -1)),
     ],
-    ids=range(16),
+    ids=range(19),
 )
 def test_any_function_runs(make: Callable[[torch.Tensor], Any]) -> None:
     x = torch.randn(4, 8)
@@ -323,3 +337,39 @@ def test_without_a_compiler_the_library_runs_and_the_record_says_why() -> None:
         torch.testing.assert_close(fast(x), torch.tanh(x) + 1)
     assert fused(backend) == []
     assert any("no-such-compiler" in str(e.facts) for r in backend.records for e in r.events)
+
+
+def test_a_kernel_that_does_not_build_leaves_the_library_and_a_true_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Any:
+        raise BuildError("no kernel today.")
+
+    monkeypatch.setattr("interfuse.build.cpp.build", fail)
+    fast, backend = compiled(lambda x: torch.tanh(x) + 1)
+    x = torch.randn(5)
+    torch.testing.assert_close(fast(x), torch.tanh(x) + 1)
+    (region,) = ledger(backend.records).regions
+    assert region.choice.family == "library"
+    assert "no kernel today" in region.reason
+    assert fused(backend) == []
+
+
+def test_a_planner_that_fails_leaves_a_ledger_of_library_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("lost the plot")
+
+    monkeypatch.setattr("interfuse.driver.compiler.plan", fail)
+    fast, backend = compiled(lambda x: torch.tanh(x) + 1)
+    torch.testing.assert_close(fast(torch.ones(3)), torch.tanh(torch.ones(3)) + 1)
+    account = ledger(backend.records)
+    assert "lost the plot" in account.fallbacks[0]
+    assert [r.name for r in account.regions] == ["tanh", "add"]
+
+
+@pytest.mark.parametrize(("level", "words"), [(0, ""), (1, "plan: "), (2, "drop_rounds: "), (3, "for col:")])
+def test_debug_says_what_the_stages_did(level: int, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with override(debug=level):
+        fast, _ = compiled(lambda x: torch.softmax(x, -1))
+        fast(torch.randn(4, 40))
+    said = capsys.readouterr().err
+    assert words in said
+    assert bool(said) == (level > 0)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,13 +23,16 @@ from interfuse.base.knobs import Knobs
 from interfuse.base.record import Record
 from interfuse.capture.fx import import_graph
 from interfuse.cost.traffic import call_bytes
+from interfuse.driver.debug import changes, debug
 from interfuse.driver.device import Device, device_of
 from interfuse.ir.graph import Graph
 from interfuse.ir.verify import verify
+from interfuse.lower.printer import show as show_kernel
 from interfuse.passes.pipeline import PASSES
-from interfuse.plan.plan import KernelStep, Plan
+from interfuse.plan.plan import KernelStep, Plan, Region
 from interfuse.plan.planner import library_plan, plan
-from interfuse.run.program import Program
+from interfuse.plan.printer import show as show_plan
+from interfuse.run.program import Program, subject
 from interfuse.tune.race import race_plan
 
 Runner = Callable[[list[Any]], Any]
@@ -52,7 +56,7 @@ def compile_graph(
 ) -> Compiled:
     """Compile one ATen graph. `inputs` are its example inputs (fake or real); never raises for want of a lowering."""
     record = Record()
-    stage = _stages(record, watch)
+    stage = _stages(record, knobs, watch)
     try:
         with stage("capture"):
             graph = import_graph(gm, inputs, name)
@@ -65,6 +69,7 @@ def compile_graph(
         return _compile(graph, device, knobs, record, stage)
     except Exception as error:
         record.add("fallback", name, error=_sentence("compile", error))
+    record = Record([e for e in record.events if e.stage in ("model", "call", "fallback")])
     try:
         chosen = library_plan(graph, device.profile, record)
         return Compiled(Program(chosen, {}, record).run, chosen, record)
@@ -79,12 +84,14 @@ def _compile(graph: Graph, device: Device, knobs: Knobs, record: Record, stage: 
         return Compiled(Program(chosen, {}, record).run, chosen, record)
     with stage("passes"):
         rewritten = graph
-        for _, run_pass in PASSES:
-            rewritten = run_pass(rewritten)
+        for name, run_pass in PASSES:
+            before, rewritten = rewritten, run_pass(rewritten)
+            debug(knobs, 2, partial(changes, name, before, rewritten))
         verify(rewritten)
     with stage("plan"):
         off = tuple(p.strip() for p in knobs.off.split(",") if p.strip())
         chosen = plan(rewritten, device.target, device.profile, record, off, device.unavailable(rewritten))
+    debug(knobs, 2, partial(show_plan, chosen))
     with stage("build"):
         chosen, launchers = _build(chosen, device, knobs, record)
     if knobs.race:
@@ -104,25 +111,31 @@ def _build(chosen: Plan, device: Device, knobs: Knobs, record: Record) -> tuple[
         for s in c.steps
         if isinstance(s, KernelStep)
     }
+    for kernel in kernels.values():
+        debug(knobs, 3, partial(show_kernel, kernel))
     launchers, failed = device.build(tuple(kernels.values()), knobs, record)
-    if not failed:
-        return chosen, launchers
-    regions = []
-    for r in chosen.regions:
-        kept = tuple(
-            c for c in r.candidates if not any(isinstance(s, KernelStep) and s.kernel.name in failed for s in c.steps)
-        )
-        lost = next(
-            (
-                failed[s.kernel.name]
-                for c in r.candidates
-                for s in c.steps
-                if isinstance(s, KernelStep) and s.kernel.name in failed
-            ),
-            "",
-        )
-        regions.append(replace(r, candidates=kept, chosen=0, reason=lost or r.reason))
-    return replace(chosen, regions=tuple(regions)), launchers
+    built = [e.facts.get("cached", False) for e in record.of("kernel")]
+    record.add("model", chosen.graph.name, cached=bool(built) and all(built))
+    regions = tuple(_buildable(subject(chosen, i), r, failed, record) for i, r in enumerate(chosen.regions))
+    return replace(chosen, regions=regions), launchers
+
+
+def _buildable(subject: str, region: Region, failed: Mapping[str, str], record: Record) -> Region:
+    """The region without the candidates whose kernel has failed, which its record is told."""
+    lost = {
+        c.label: failed[s.kernel.name]
+        for c in region.candidates
+        for s in c.steps
+        if isinstance(s, KernelStep) and s.kernel.name in failed
+    }
+    if not lost:
+        return region
+    kept = [k for k, c in enumerate(region.candidates) if c.label not in lost]
+    reason = "; ".join(f"{label}: {why}" for label, why in lost.items())
+    told = next(e.facts for e in reversed(record.of("region")) if e.subject == subject)
+    candidates = [told["candidates"][k] for k in kept]
+    record.add("region", subject, **{**told, "candidates": candidates, "chosen": 0, "reason": reason})
+    return replace(region, candidates=tuple(region.candidates[k] for k in kept), chosen=0, reason=reason)
 
 
 def _as_captured(gm: torch.fx.GraphModule) -> Runner:
@@ -134,14 +147,16 @@ def _as_captured(gm: torch.fx.GraphModule) -> Runner:
     return run
 
 
-def _stages(record: Record, watch: Watcher | None) -> Callable[[str], Any]:
+def _stages(record: Record, knobs: Knobs, watch: Watcher | None) -> Callable[[str], Any]:
     @contextmanager
     def stage(name: str) -> Iterator[None]:
         if watch is not None:
             watch(name)
         began = time.perf_counter()
         yield
-        record.add("stage", name, seconds=time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+        record.add("stage", name, seconds=seconds)
+        debug(knobs, 1, lambda: f"{name}: {seconds * 1e3:.1f} ms")
 
     return stage
 

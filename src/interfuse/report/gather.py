@@ -77,7 +77,8 @@ def _ordered(measures: Iterable[Measure]) -> tuple[Measure, ...]:
 def _regions(record: Record) -> list[Region]:
     races = {e.subject: e.facts for e in record.of("race")}
     failed = {e.subject: str(e.facts.get("error", "unknown error")) for e in record.of("fallback")}
-    events = record.of("region")
+    # A region is told again where building it changed it: the last telling counts.
+    events = list({e.subject: e for e in record.of("region")}.values())
     # An equal region shares the race that was run for the first of its kind.
     shared = {_kind(e): races[e.subject] for e in reversed(events) if e.subject in races}
     return [_region(e, races.get(e.subject) or shared.get(_kind(e)) or {}, failed) for e in events]
