@@ -83,7 +83,8 @@ def _statements(
             values[s.out.name] = buffers[s.param] if s.param in scratch else buffers[s.param][_index(s.index, grid)]
         elif isinstance(s, Store):
             if s.param in scratch:
-                buffers[s.param] = np.broadcast_to(values[s.arg.name], dims)
+                shape = [d if a.name in s.arg.axes else 1 for a, d in zip(kernel.axes, dims, strict=True)]
+                buffers[s.param] = np.broadcast_to(values[s.arg.name], shape)
                 continue
             at = np.broadcast_to(
                 _index(s.index, grid), np.broadcast_shapes(_index(s.index, grid).shape, values[s.arg.name].shape)

@@ -130,7 +130,25 @@ def one_element() -> tuple[list[Node], list[Node]]:
     return [x], [b.apply("exp", x)]
 
 
+def row_values_everywhere() -> tuple[list[Node], list[Node]]:
+    x = _in("x", 4, 19)
+    return [x], [b.apply("copy", _row_wise("max", x)), b.apply("add", x, x)]
+
+
+def one_column_everywhere() -> tuple[list[Node], list[Node]]:
+    x = _in("x", 4, 19)
+    return [x], [b.apply("neg", b.expand(b.take_slice(x, (0, 3), (4, 1)), (4, 19)))]
+
+
+def positions_in_every_pass() -> tuple[list[Node], list[Node]]:
+    x = _in("x", 3, 21)
+    return [x], [b.apply("mul", softmax(b.broadcast(b.cast(b.iota(21), F32), x.shape)), x)]
+
+
 MAKERS: list[Maker] = [
+    row_values_everywhere,
+    one_column_everywhere,
+    positions_in_every_pass,
     flat_map,
     bias_map,
     channel_map,
@@ -166,6 +184,15 @@ def test_kernels_mean_what_the_nodes_mean(maker: Maker, target: Target) -> None:
         np.testing.assert_allclose(
             array.reshape(node.shape).astype(np.float64), exact, rtol=2e-3 if node.dtype is F16 else 2e-5, atol=2e-6
         )
+
+
+@TARGETS
+def test_a_norm_of_equal_elements_is_zero(target: Target) -> None:
+    x, w = _in("x", 4, 37), _in("w", 37)
+    kernel, reads = lowered([x, w], [layer_norm(x, w, w)], target)
+    rows = np.repeat(np.asarray([0.1, 88.7, -127.3, 1e5], np.float32), 37)
+    (got,) = null_device.run(kernel, [rows if r is x else np.ones(37, np.float32) for r in reads], [4 * 37])
+    np.testing.assert_array_equal(got, 1)
 
 
 @TARGETS

@@ -17,6 +17,8 @@ from interfuse.ir.node import Node
 def _checked(x: Node, weight: Node) -> None:
     if not x.dtype.is_float or x.dtype.bytes < 2 or weight.dtype is not x.dtype:
         raise unsupported("a matrix product that is not of one floating type")
+    if product((*x.shape, *weight.shape)) == 0:
+        raise unsupported("a matrix product of no elements")
 
 
 @lowers("linear")

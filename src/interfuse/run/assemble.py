@@ -186,7 +186,7 @@ class Assembler:
             kernel,
             self.launchers[kernel.name],
             [h.slot for h in reads],
-            [_strides(p) for p in ins],
+            [(_strides(p), to_torch(p.dtype)) for p in ins],
             [h.slot for h in held],
             makers,
         )
@@ -235,11 +235,11 @@ def _kernel_step(
     kernel: Kernel,
     launcher: Launcher,
     reads: list[int],
-    expected: list[Strides | None],
+    expected: list[tuple[Strides | None, torch.dtype]],
     outs: list[int],
     makers: list[Callable[[Mapping[str, int]], torch.Tensor]],
 ) -> Step:
-    pairs = tuple(zip(reads, expected, strict=True))
+    operands = tuple((i, *known) for i, known in zip(reads, expected, strict=True))
     results, symbols = [p for p in kernel.params if p.mode == "out"], kernel.symbols
     if results and all(0 in p.shape for p in results):
 
@@ -251,8 +251,11 @@ def _kernel_step(
 
     def launch(slots: list[Any]) -> None:
         tensors = []
-        for i, strides in pairs:
+        for i, strides, dtype in operands:
             tensor = slots[i]
+            if tensor.dtype is not dtype:
+                # PyTorch states f32 for some results of narrow calls (batch norm's statistics) that are narrow.
+                tensor = tensor.to(dtype)
             if strides is not None and tensor.stride() != strides:
                 # The kernel's addresses assume these strides; what lies otherwise is copied, never misread.
                 tensor = relaid(tensor, strides)
