@@ -62,6 +62,9 @@ def test_families_by_lowering_keep_to_the_limits(device: str, cache: Path) -> No
     profile, sources = find(device), []
     for dtype, rows, cols in ((F32, 4096, 1024), (F64, 1000, 100), (I64, 64, 8191), (BOOL, 300, 40)):
         sources.append(emit(cases.lowered(*cases.reduction_region(dtype, rows, cols))[0]))
+    for dtype in (F32, F64, I64, I32, BF16, BOOL):
+        long = cases.softmax_region(dtype, 64, 131072) if dtype.is_float else cases.reduction_region(dtype, 64, 131072)
+        sources.append(emit(cases.lowered(*long)[0]))
     sources += [emit(cases.transposed(4096, 1000, F32, 32, 32)), emit(cases.carried(64, 100000, F32, block=2048))]
     for r in compiled(sources, profile, cache):
         assert check(r, profile) is None, r

@@ -12,11 +12,12 @@ import pytest
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import F32
 from interfuse.ir.layout import contiguous
-from interfuse.lower.families import CPU, GPU, Work, lower
+from interfuse.lower.families import Work, lower
 from interfuse.passes.pipeline import PASSES
 from interfuse.passes.simplify import RULES
 from interfuse.report import values
 from interfuse.tune import judge
+from tests import targets
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -65,7 +66,8 @@ def families() -> set[str]:
     x = b.placeholder("x", F32, (4, 8))
     outputs = (b.apply("neg", x), b.reduce("sum", x, (1,)))
     layouts = {n: contiguous(n.shape) for n in (x, *outputs)}
-    return {lower("k", Work((o,), frozenset((x,)), layouts), t)[0].family for o in outputs for t in (CPU, GPU)}
+    every = targets.ALL.values()
+    return {lower("k", Work((o,), frozenset((x,)), layouts), t)[0].family for o in outputs for t in every}
 
 
 def test_every_pass_has_a_file_and_a_test_of_its_name() -> None:

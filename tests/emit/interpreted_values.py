@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType
 from interfuse.ir.evaluate import evaluate
-from tests import strategies
+from tests import strategies, targets
 from tests.emit import triton_cases as cases
 from tests.kernels import BUILDERS, reference
 
@@ -58,6 +58,11 @@ def test_reductions(dtype: DType, rows: int, cols: int) -> None:
     cases.check_reductions(dtype, rows, cols, "cpu")
 
 
+@pytest.mark.parametrize("dtype", (F32, F64, I64, I16, U8, BOOL), ids=str)
+def test_streamed_reductions(dtype: DType) -> None:
+    cases.check_reductions(dtype, 3, 37, "cpu", targets.GPUS["gpu-streamed"])
+
+
 @pytest.mark.parametrize("source", (F32, F16, I64, I32, U8, BOOL), ids=str)
 def test_conversions(source: DType) -> None:
     # The interpreter truncates to bfloat16 and errs in 8-bit floats: those are checked on a GPU.
@@ -84,11 +89,13 @@ def test_transposed_tiles(blocks: tuple[int, int]) -> None:
 
 
 @settings(max_examples=60)
-@given(region=strategies.regions(), kind=st.sampled_from(strategies.KINDS))
-def test_random_regions(region: tuple, kind: str) -> None:
+@given(
+    region=strategies.regions(), kind=st.sampled_from(strategies.KINDS), target=st.sampled_from(sorted(targets.GPUS))
+)
+def test_random_regions(region: tuple, kind: str, target: str) -> None:
     inputs, outputs = region
     try:
-        kernel, reads = cases.lowered(inputs, outputs)
+        kernel, reads = cases.lowered(inputs, outputs, target=targets.GPUS[target])
     except UnsupportedError:
         return
     if any(n.dtype is BF16 for n in (*inputs, *outputs)):

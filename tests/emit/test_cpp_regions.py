@@ -18,8 +18,9 @@ from interfuse.emit.cpp import emit
 from interfuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I32, I64
 from interfuse.ir.evaluate import evaluate
 from interfuse.ir.layout import contiguous
-from interfuse.lower.families import CPU, Work, lower
+from interfuse.lower.families import Work, lower
 from interfuse.run.cpu import load
+from tests import targets
 from tests.strategies import KINDS, arrays_for, regions
 
 TORCH = {
@@ -48,12 +49,12 @@ def tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
 
 
 @settings(max_examples=40)
-@given(regions(), st.sampled_from(KINDS), st.sampled_from(LEVELS))
-def test_regions_compute_what_the_evaluator_does(region, kind, level) -> None:  # type: ignore[no-untyped-def]
+@given(regions(), st.sampled_from(KINDS), st.sampled_from(LEVELS), st.sampled_from(sorted(targets.CPUS)))
+def test_regions_compute_what_the_evaluator_does(region, kind, level, target) -> None:  # type: ignore[no-untyped-def]
     inputs, outputs = region
     layouts = {n: contiguous(n.shape) for n in (*inputs, *outputs)}
     try:
-        kernel, order = lower("region", Work(tuple(outputs), frozenset(inputs), layouts), CPU)
+        kernel, order = lower("region", Work(tuple(outputs), frozenset(inputs), layouts), targets.CPUS[target])
         source = emit(kernel, level)
     except UnsupportedError:
         assume(False)

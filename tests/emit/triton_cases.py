@@ -18,7 +18,7 @@ from interfuse.ir.evaluate import evaluate
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
 from interfuse.ir.ops import BITWISE, DISCRETE, FLOAT_ONLY, NUMBERS_ONLY, POINTWISE, SHIFTS, TABLE, with_fact
-from interfuse.lower.families import GPU, Work, lower
+from interfuse.lower.families import GPU, Target, Work, lower
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Reduce, Role, Scope, Store, Value
 from interfuse.run.gpu import load
 
@@ -82,17 +82,23 @@ def run(
     return [array(t, p.dtype) for t, p in zip(outs, results, strict=True)]
 
 
-def lowered(inputs: Sequence[Node], outputs: Sequence[Node], name: str = "region") -> tuple[Kernel, tuple[Node, ...]]:
+def lowered(
+    inputs: Sequence[Node], outputs: Sequence[Node], name: str = "region", target: Target = GPU
+) -> tuple[Kernel, tuple[Node, ...]]:
     """The GPU kernel of a region whose buffers are all contiguous."""
     layouts = {n: contiguous(n.shape) for n in (*inputs, *outputs)}
-    return lower(name, Work(tuple(outputs), frozenset(inputs), layouts), GPU)
+    return lower(name, Work(tuple(outputs), frozenset(inputs), layouts), target)
 
 
 def run_region(
-    inputs: Sequence[Node], outputs: Sequence[Node], values: Mapping[Node, np.ndarray], device: str = "cpu"
+    inputs: Sequence[Node],
+    outputs: Sequence[Node],
+    values: Mapping[Node, np.ndarray],
+    device: str = "cpu",
+    target: Target = GPU,
 ) -> list[np.ndarray]:
     """What the region's kernel computes."""
-    kernel, reads = lowered(inputs, outputs)
+    kernel, reads = lowered(inputs, outputs, target=target)
     return run(kernel, [values[n] for n in reads], device)
 
 
@@ -209,7 +215,20 @@ def reduction_region(dtype: DType, rows: int, cols: int) -> tuple[list[Node], li
     return [x], [b.reduce(op, x, (1,)) for op in ops]
 
 
-def check_reductions(dtype: DType, rows: int, cols: int, device: str) -> None:
+def softmax_region(dtype: DType, rows: int, cols: int) -> tuple[list[Node], list[Node]]:
+    """softmax along the rows of [rows, cols], with the row's mean and variance beside it."""
+    x = b.placeholder("x", dtype, (rows, cols))
+    wide = b.cast(x, F32) if dtype.is_narrow else x
+
+    def along(op: str, v: Node) -> Node:
+        return b.expand(b.reduce(op, v, (1,), keepdims=True), v.shape)
+
+    e = b.apply("exp", b.apply("sub", wide, along("max", wide)))
+    statistics = [b.reduce("mean", wide, (1,)), b.reduce("variance", wide, (1,), correction=1)]
+    return [x], [b.cast(n, dtype) for n in (b.apply("div", e, along("sum", e)), *statistics)]
+
+
+def check_reductions(dtype: DType, rows: int, cols: int, device: str, target: Target = GPU) -> None:
     """Every reduction along odd rows; in floats also rows with a NaN and rows of infinities."""
     rng = np.random.default_rng(cols)
     x = rng.random((rows, cols)) < 0.9 if dtype is BOOL else rng.integers(0, 4, (rows, cols)).astype(dtype.numpy)
@@ -219,7 +238,7 @@ def check_reductions(dtype: DType, rows: int, cols: int, device: str) -> None:
     inputs, outputs = reduction_region(dtype, rows, cols)
     values = {inputs[0]: x}
     got, plain, exact = (
-        run_region(inputs, outputs, values, device),
+        run_region(inputs, outputs, values, device, target),
         evaluate(outputs, values),
         evaluate(outputs, values, wide=True),
     )

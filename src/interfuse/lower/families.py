@@ -5,6 +5,7 @@ A family only chooses roles and sizes; the tracing and the loop tree are one for
     map             no reduction. One flat axis where every access has one stride along it, else rows x columns.
     row, resident   reductions over trailing axes, the row held on chip: in registers of a program on a GPU, in cache
                     lines and a scratch row on a CPU. Short rows share a program on a GPU.
+    row, streamed   the same for rows that do not fit on chip: every phase loads and computes again.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from interfuse.lower.tree import statements
 class Target:
     """What a schedule must know of the backend: "cpp" or "triton", vector lanes, and how much of a row fits on chip.
 
-    `row_elements` is the widest row that a program may hold; `scratch_bytes` the most a CPU row may keep beside it.
+    `row_elements` is the widest row that a program may hold, `scratch_bytes` the most a CPU row may keep beside it:
+    beyond either a row is streamed.
     """
 
     backend: str = "cpp"
@@ -57,8 +59,8 @@ class Work:
 def lower(name: str, work: Work, target: Target, doc: tuple[str, ...] = ()) -> tuple[Kernel, tuple[Node, ...]]:
     """The kernel for `work`, and the input nodes behind its "in" parameters in order.
 
-    UnsupportedError says why one kernel cannot do it: an operator without text, a shape without a family, a row that
-    does not fit on chip. Outputs come after inputs in the parameters, in the order of `work.outputs`.
+    UnsupportedError says why one kernel cannot do it: an operator without text, a shape without a family. Outputs come
+    after inputs in the parameters, in the order of `work.outputs`.
     """
     if any(n.dtype in OPAQUE for n in (*work.outputs, *work.inputs)):
         raise UnsupportedError("complex numbers: library only")
@@ -74,10 +76,12 @@ def lower(name: str, work: Work, target: Target, doc: tuple[str, ...] = ()) -> t
         domain, trace = _map_domain(roots, work.inputs, layouts)
         axes = _map_axes(domain, target)
     body, scratch = statements(trace, axes[-1])
-    _check_scratch(scratch, target)
+    streamed = domain.reduces and (domain.cols > target.row_elements or _bytes(scratch) > target.scratch_bytes)
+    if streamed:
+        body, scratch = statements(trace, axes[-1], keep=False)
     params, reads = _params(trace, roots, work, layouts)
     warps = _warps(axes) if target.backend == "triton" else 1
-    family = "row, resident" if domain.reduces else "map"
+    family = "map" if not domain.reduces else "row, streamed" if streamed else "row, resident"
     order = f"{family}/{target.backend}/{target.lanes}/{axes[-1].block}" if domain.reduces else ""
     return Kernel(name, (*params, *scratch), axes, body, doc, (), family, warps, order), reads
 
@@ -124,12 +128,10 @@ def _map_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
 
 
 def _row_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
-    if domain.cols > target.row_elements:
-        raise UnsupportedError(
-            f"row of {domain.cols}: {target.row_elements} fit on chip, streamed rows have no family yet"
-        )
     if target.backend == "cpp":
         return (Axis("row", domain.rows, Role.GRID), Axis("col", domain.cols, Role.SERIAL, target.lanes))
+    if domain.cols > target.row_elements:
+        return (Axis("row", domain.rows, Role.GRID), Axis("col", domain.cols, Role.SERIAL, target.tile_elements))
     block = _power(domain.cols)
     together = max(1, min(_power(domain.rows), target.tile_elements // 2 // block))
     return (Axis("row", domain.rows, Role.GRID, together), Axis("col", domain.cols, Role.TILE, block))
@@ -146,10 +148,9 @@ def _warps(axes: tuple[Axis, ...]) -> int:
     return min(16, max(1, _power(tile) // 256))
 
 
-def _check_scratch(scratch: tuple[Param, ...], target: Target) -> None:
-    need = sum(p.dtype.bytes * math.prod(static(p.shape)) for p in scratch)
-    if need > target.scratch_bytes:
-        raise UnsupportedError(f"the row keeps {need} bytes between passes, {target.scratch_bytes} fit in cache")
+def _bytes(scratch: tuple[Param, ...]) -> int:
+    """What the scratch rows of one program take."""
+    return sum(p.dtype.bytes * math.prod(static(p.shape)) for p in scratch)
 
 
 def _params(

@@ -1,9 +1,9 @@
-"""Means and variances as sums. In: the outputs of a region that stays on chip. Out: the same with plain sums only.
+"""Means and variances as sums. In: the outputs of a region. Out: the same with plain sums only.
 
 While a row is on chip a second pass over it costs no memory traffic, so the variance is the mean of squared distances
 from the mean: no cancellation. The same pass sums the distances too: what they add up to is what rounding left out of
 the mean, and is put back into both. Without it a norm of equal elements would be noise, where Welford's form gives 0.
-Streamed rows will keep the operators whole.
+A streamed row pays two readings for it.
 """
 
 from __future__ import annotations

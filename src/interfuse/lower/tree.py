@@ -2,7 +2,8 @@
 
 Phases follow depth: what a row needs before phase d, then one loop over the columns for what depth d makes and reduces.
 On a serial column axis a value cannot stay in a register from one phase to the next: it is loaded again, computed again
-where that costs one wide operand and little arithmetic, or kept in a scratch row.
+where that costs one wide operand and little arithmetic, or kept in a scratch row. A row that is streamed keeps nothing:
+each phase loads and computes again.
 """
 
 from __future__ import annotations
@@ -107,13 +108,13 @@ class _Columns:
         return out
 
 
-def statements(trace: Trace, col: Axis) -> tuple[tuple[Stmt, ...], tuple[Param, ...]]:
-    """The body of the kernel inside its grid axes, and the scratch rows that it needs."""
+def statements(trace: Trace, col: Axis, keep: bool = True) -> tuple[tuple[Stmt, ...], tuple[Param, ...]]:
+    """The body of the kernel inside its grid axes, and the scratch rows that it needs; none where not `keep`."""
     if col.role is Role.GRID:
         return (*trace.made, *trace.stores), ()
     serial = col.role is Role.SERIAL
     columns = _Columns(trace, col)
-    if serial:
+    if serial and keep:
         columns.choose_kept()
     body: list[Stmt] = []
     for number in range(columns.last + 1):
