@@ -65,6 +65,12 @@ def test_a_bad_value_is_named(name, text, kind):
         knobs.from_environment({name: text})
 
 
+@pytest.mark.parametrize(("name", "text"), [("INTERFUSE_WORKERS", "-1"), ("INTERFUSE_RACE_SECONDS", "nan")])
+def test_a_number_below_zero_is_named(name, text):
+    with pytest.raises(OptionError, match=rf"^{name}='{text}' is below 0; unset it or give 0 or more\.$"):
+        knobs.from_environment({name: text})
+
+
 def test_the_environment_is_read_anew_each_time(monkeypatch):
     monkeypatch.setenv("INTERFUSE_DEBUG", "2")
     assert knobs.current().debug == 2

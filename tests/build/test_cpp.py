@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from interfuse.base.errors import BuildError, CompilerMissingError, DeviceError, OptionError
 from interfuse.base.knobs import Knobs
 from interfuse.build import compilers
-from interfuse.build.cache import Cache, open_cache
+from interfuse.build.cache import MANIFEST, Cache, open_cache
 from interfuse.build.cpp import Artifact, build
 
 GOOD = 'extern "C" void {name}(void* const*, const long*) {{}}\n'
@@ -55,6 +57,28 @@ def test_a_damaged_library_is_built_again(knobs: Knobs, cache: Cache) -> None:
     artifact.path.write_bytes(b"not a library")
     (again,) = build([source("kernel")], knobs, cache)
     assert not again.cached and again.path.read_bytes().startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("damage", ["lists nothing", "is a file"])
+def test_an_entry_without_its_library_is_built_again(knobs: Knobs, cache: Cache, damage: str) -> None:
+    (artifact,) = build([source("kernel")], knobs, cache)
+    folder = artifact.path.parent
+    if damage == "lists nothing":
+        manifest = json.loads((folder / MANIFEST).read_text())
+        (folder / MANIFEST).write_text(json.dumps({**manifest, "files": {}}))
+    else:
+        shutil.rmtree(folder)
+        folder.write_text("in the way")
+    (again,) = build([source("kernel")], knobs, cache)
+    assert not again.cached and again.path.read_bytes().startswith(b"\x7fELF")
+
+
+def test_a_compiler_that_writes_nothing_is_reported(knobs: Knobs, cache: Cache, tmp_path: Path) -> None:
+    fake = tmp_path / "c++"
+    fake.write_text("#!/bin/sh\nexit 0\n")
+    fake.chmod(0o755)
+    with pytest.raises(BuildError, match="rejects kernel"):
+        build([source("kernel")], dataclasses.replace(knobs, cxx=str(fake)), cache)
 
 
 def test_vector_level_and_name_are_part_of_the_key(knobs: Knobs, cache: Cache) -> None:

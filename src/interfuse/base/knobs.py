@@ -62,7 +62,10 @@ def _convert(name: str, text: str, kind: type) -> object:
             if lowered in ("0", "false", "no", "off", ""):
                 return False
             raise ValueError
-        return kind(text)
+        value = kind(text)
+        if kind in (int, float) and not value >= 0:
+            raise OptionError(f"{name}={text!r} is below 0; unset it or give 0 or more.")
+        return value
     except ValueError:
         raise OptionError(f"{name}={text!r} is not a {kind.__name__}; unset it or give a {kind.__name__}.") from None
 

@@ -14,7 +14,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,14 +52,17 @@ class Cache:
         """The folder of entries."""
         return self.root / "kernels"
 
-    def get(self, key: str) -> Entry | None:
-        """The entry of `key` with every file checked; None where there is none. A damaged entry is dropped."""
+    def get(self, key: str, needed: Collection[str] = ()) -> Entry | None:
+        """The entry of `key` with every file checked; None where there is none.
+
+        A damaged entry, or one without a file that is `needed`, is dropped.
+        """
         folder = self.kernels / key
         if not folder.is_dir():
             return None
         _refuse_foreign(folder)
         try:
-            return _checked(key, folder)
+            return _checked(key, folder, needed)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, CacheError):
             self.drop(key)
             return None
@@ -77,10 +80,11 @@ class Cache:
             try:
                 os.rename(made, self.kernels / key)
             except OSError:
-                existing = self.get(key)
+                existing = self.get(key, files)
                 if existing is not None:
                     return existing
-                os.rename(made, self.kernels / key)  # the one in the way was damaged and is gone now
+                self.drop(key)  # what is in the way is no entry
+                os.rename(made, self.kernels / key)
         return Entry(key, self.kernels / key, hashes, dict(record))
 
     @contextlib.contextmanager
@@ -164,10 +168,12 @@ def _refuse_foreign(path: Path) -> None:
         raise CacheError(f"{path} can be written by other users; run chmod go-w {path} or set INTERFUSE_CACHE.")
 
 
-def _checked(key: str, folder: Path) -> Entry:
+def _checked(key: str, folder: Path, needed: Collection[str]) -> Entry:
     manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     if manifest["key"] != key:
         raise CacheError(f"{folder} holds the entry of another key; it is dropped and built again.")
+    if not set(needed) <= set(manifest["files"]):
+        raise CacheError(f"{folder} does not list {', '.join(needed)}; the entry is dropped and built again.")
     for name, expected in manifest["files"].items():
         _refuse_foreign(folder / name)
         if hashlib.sha256((folder / name).read_bytes()).hexdigest() != expected:

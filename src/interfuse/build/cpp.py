@@ -53,7 +53,7 @@ def build(
 
     def one(key: str) -> Artifact:
         name, text = unique[key]
-        entry = cache.get(key)
+        entry = cache.get(key, (f"{name}.cpp", f"{name}.so"))
         if entry is not None:
             return _artifact(entry, name, True, 0.0)
         return _compile(key, name, text, (compiler.path, *flags), compiler.version, cache)
@@ -82,7 +82,7 @@ def _compile(key: str, name: str, text: str, command: Sequence[str], version: st
         line = [*command, "-o", str(library), str(source), "-lm"]
         done = subprocess.run(line, capture_output=True, text=True, check=False)
         seconds = time.perf_counter() - started
-        if done.returncode:
+        if done.returncode or not library.exists():
             kept = _keep(cache, key, name, text)
             said = "\n".join((done.stderr or done.stdout).replace(str(source), str(kept)).splitlines()[:LINES])
             raise BuildError(f"The C++ compiler rejects {name} (see {kept}; please report it): it says\n{said}")

@@ -62,6 +62,8 @@ def compile_graph(
             graph = import_graph(gm, inputs, name)
             device = device_of(graph.device, knobs)
             _note_model(graph, device, record)
+            if device.why:
+                record.add("warning", "device", error=device.why)
     except Exception as error:  # any failure must leave the model running
         record.add("fallback", name, error=_sentence("capture", error))
         return Compiled(_as_captured(gm), None, record)

@@ -82,6 +82,7 @@ def device_of(name: str, knobs: Knobs) -> Device:
     if device.type != "cpu":
         return Device(device, profile, None, why=f"no kernels are generated for {device.type}")
     try:
+        compilers.find(knobs)
         return Device(device, profile, CPU, compilers.vector_level(knobs))
     except CompilerMissingError as error:
         return Device(device, profile, None, why=str(error))
