@@ -1,8 +1,8 @@
 """python -m bench.gpu [part of a case's name ...]: memory-bound kernels in fp16 on this GPU, under graph replay.
 
 In: parts of case names (all without any). Out: microseconds of eager, interfuse and Inductor's default, interleaved in
-this process with L2 flushed by reading; beside them the time of the case's bytes at the copy bandwidth of this run, and of
-a graph with one tiny kernel. Written to bench/results/kernels_cuda.json after each case.
+this process with L2 flushed by reading; beside them the time of the case's bytes at the copy bandwidth of this run,
+and of a graph with one tiny kernel. Written to bench/results/kernels_cuda.json after each case.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def copy_bandwidth() -> float:
     """Bytes a second of a large copy, read and written together."""
     x = torch.empty(1 << 29, device="cuda", dtype=torch.float16).normal_()
     y = torch.empty_like(x)
-    return 2 * x.numel() * 2 / compare({"copy": lambda: y.copy_(x)}, "cuda", rounds=9)["copy"].median
+    compare({"warm": lambda: y.copy_(x)}, "cuda", rounds=200)  # clocks rise with work
+    return 2 * x.numel() * 2 / compare({"copy": lambda: y.copy_(x)}, "cuda", rounds=30)["copy"].median
 
 
 def measure(make: Callable[[], Made], bandwidth: float, rounds: int) -> dict[str, Any]:

@@ -124,3 +124,9 @@ def test_a_user_without_a_home_gets_a_temporary_folder(monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", homeless)
     assert knobs.Knobs().cache_dir.name.startswith("interfuse-")
+
+
+def test_an_empty_variable_is_not_set() -> None:
+    assert from_environment(
+        {"INTERFUSE_CACHE": "", "INTERFUSE_RACE": " ", "INTERFUSE_WORKERS": ""}
+    ) == from_environment({})

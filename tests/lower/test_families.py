@@ -305,3 +305,27 @@ def test_a_result_wanted_in_another_order_than_its_rows_is_refused() -> None:
     s = softmax(x)
     with pytest.raises(UnsupportedError, match="another order"):
         lowered([x], [b.apply("add", b.permute(s, (1, 0)), s)], CPU)
+
+
+@TARGETS
+@pytest.mark.parametrize("value", [0.37, 1e4, -3.3e-5])
+def test_a_norm_of_equal_elements_is_nought(target: Target, value: float) -> None:
+    x, w = _in("x", 3, 1000), _in("w", 1000)
+    y = layer_norm(x, w, w)
+    kernel, reads = lowered([x, w], [y], target)
+    arrays = {x: np.full(3000, value, np.float32), w: np.ones(1000, np.float32)}
+    (got,) = null_device.run(kernel, [arrays[r] for r in reads], [3000])
+    np.testing.assert_allclose(got, 1.0, atol=1e-6)
+
+
+@TARGETS
+def test_a_mean_beside_a_variance_is_as_exact_as_one_alone(target: Target) -> None:
+    x = _in("x", 4, 4096)
+    outputs = [b.reduce("mean", x, (1,)), b.reduce("variance", x, (1,), correction=1)]
+    kernel, _ = lowered([x], outputs, target)
+    # Elements on a coarse grid: distances from any mean round the same way, which must not leak into it.
+    array = np.random.default_rng(3).standard_normal((4, 4096)).astype(np.float16).astype(np.float32)
+    mean, variance = null_device.run(kernel, [array.ravel()], [4, 4])
+    wide = array.astype(np.float64)
+    np.testing.assert_allclose(mean, wide.mean(1), rtol=0, atol=6e-9)
+    np.testing.assert_allclose(variance, wide.var(1, ddof=1), rtol=3e-7)

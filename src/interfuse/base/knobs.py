@@ -59,7 +59,7 @@ def _convert(name: str, text: str, kind: type) -> object:
             lowered = text.strip().lower()
             if lowered in ("1", "true", "yes", "on"):
                 return True
-            if lowered in ("0", "false", "no", "off", ""):
+            if lowered in ("0", "false", "no", "off"):
                 return False
             raise ValueError
         value = kind(text)
@@ -78,7 +78,7 @@ def from_environment(environment: Mapping[str, str]) -> Knobs:
     values = {}
     for f in dataclasses.fields(Knobs):
         text = environment.get(f.metadata["env"])
-        if text is not None:
+        if text is not None and text.strip():  # an empty variable is one that is not set
             values[f.name] = _convert(f.metadata["env"], text, _KINDS[str(f.type)])
     return Knobs(**values)  # type: ignore[arg-type]
 

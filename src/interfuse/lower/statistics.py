@@ -15,6 +15,9 @@ from interfuse.ir import build as b
 from interfuse.ir.node import Node, make
 from interfuse.lower.domain import inside, static
 
+Pair = tuple[Node, tuple[int, ...]]
+"""A value and the axes that it is averaged over."""
+
 
 def _over(total: Node, count: float, hint: str) -> Node:
     return b.apply("div", total, b.broadcast(b.constant(count, total.dtype), total.shape), hint=hint)
@@ -24,21 +27,34 @@ def _count(x: Node, axes: tuple[int, ...]) -> int:
     return math.prod(static(x.shape)[a] for a in axes)
 
 
-def _mean(x: Node, axes: tuple[int, ...], hint: str = "mean") -> Node:
-    return _over(b.reduce("sum", x, axes, hint="total"), _count(x, axes), hint)
+def _mean(x: Node, axes: tuple[int, ...]) -> Node:
+    return _over(b.reduce("sum", x, axes, hint="total"), _count(x, axes), "mean")
 
 
 def _distances(x: Node, axes: tuple[int, ...]) -> tuple[Node, Node, Node]:
     """(the mean as a plain sum gives it, each element's distance from it, the sum of those distances)."""
-    rough = _mean(x, axes, "rough_mean")
+    mean = _mean(x, axes)
     kept = tuple(1 if k in axes else d for k, d in enumerate(x.shape))
-    centred = b.apply("sub", x, b.expand(b.reshape(rough, kept), x.shape), hint="centred")
-    return rough, centred, b.reduce("sum", centred, axes, hint="left_out")
+    centred = b.apply("sub", x, b.expand(b.reshape(mean, kept), x.shape), hint="centred")
+    return mean, centred, b.reduce("sum", centred, axes, hint="left_out")
 
 
-def _exact_mean(x: Node, axes: tuple[int, ...]) -> Node:
-    rough, _, left = _distances(x, axes)
-    return b.apply("add", rough, _over(left, _count(x, axes), "shift"), hint="mean")
+def _free_of_slip(x: Node, axes: tuple[int, ...]) -> Node:
+    """Each element's distance from the true mean: from the one that was summed, less the average of those distances."""
+    _, centred, left = _distances(x, axes)
+    kept = tuple(1 if k in axes else d for k, d in enumerate(x.shape))
+    shift = b.expand(b.reshape(_over(left, _count(x, axes), "shift"), kept), x.shape)
+    return b.apply("sub", centred, shift, hint="centred")
+
+
+def _centring(node: Node) -> Pair | None:
+    """(x, axes) where `node` is x less its own mean over axes."""
+    if node.op != "sub":
+        return None
+    x, mean = node.inputs[0], node.inputs[1]
+    while mean.op in ("reshape", "expand"):
+        mean = mean.inputs[0]
+    return (x, mean.attr("axes")) if mean.op == "mean" and mean.inputs[0] is x else None
 
 
 def _variance(x: Node, axes: tuple[int, ...], correction: float) -> Node:
@@ -59,8 +75,9 @@ def expand_statistics(roots: tuple[Node, ...], inputs: frozenset[Node]) -> tuple
     for node in nodes:
         parts = tuple(memo[i] for i in node.inputs)
         if node.op == "mean":
-            axes = node.attr("axes")
-            memo[node] = (_exact_mean if (node.inputs[0], axes) in spread else _mean)(parts[0], axes)
+            memo[node] = _mean(parts[0], node.attr("axes"))
+        elif (pair := _centring(node)) in spread and pair is not None:
+            memo[node] = _free_of_slip(parts[0], pair[1])
         elif node.op == "variance":
             memo[node] = _variance(parts[0], node.attr("axes"), node.attr("correction"))
         else:
