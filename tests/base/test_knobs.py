@@ -127,6 +127,6 @@ def test_a_user_without_a_home_gets_a_temporary_folder(monkeypatch):
 
 
 def test_an_empty_variable_is_not_set() -> None:
-    assert from_environment(
+    assert knobs.from_environment(
         {"INTERFUSE_CACHE": "", "INTERFUSE_RACE": " ", "INTERFUSE_WORKERS": ""}
-    ) == from_environment({})
+    ) == knobs.from_environment({})

@@ -18,7 +18,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch._guards import TracingContext
@@ -27,11 +27,11 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from interfuse.base.errors import UnsupportedError
 from interfuse.capture import aten, launches, template
 from interfuse.capture.symbols import Symbols
-from interfuse.capture.torch_types import from_torch, has_kernels
+from interfuse.capture.torch_types import from_torch, has_kernels, to_torch
 from interfuse.capture.values import expand
 from interfuse.ir import build
 from interfuse.ir.dtypes import BOOL, F64, I64, DType
-from interfuse.ir.graph import Call, Graph, Input, Output
+from interfuse.ir.graph import Call, Graph, Input, Literal, Output
 from interfuse.ir.index import Expr
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node, make
@@ -189,7 +189,7 @@ class _Importer:
         except UnsupportedError as error:
             call = dataclasses.replace(call, outs=self._library(n, call, flat), reason=str(error))
         layouts = tuple(self._layout(v) if isinstance(v, torch.Tensor) else None for v in flat)
-        self.calls.append(dataclasses.replace(call, layouts=layouts))
+        self.calls.append(_as_fill(dataclasses.replace(call, layouts=layouts), self.device))
         stands = iter([out if out is not None else self._value(v) for out, v in zip(call.outs, flat, strict=True)])
         self.env[n] = _nested(val, stands)
 
@@ -277,6 +277,25 @@ class _Importer:
                             None, None, template.keep(leaf.value, self.opaque) if isinstance(leaf, _Object) else leaf
                         )
                     )
+
+
+def _as_fill(call: Call, device: str) -> Call:
+    """A call that gives one number everywhere, as the fill that reads no operand; any other call as it is.
+
+    Operands of full_like and kin lend a shape only: they need not be computed for it, nor live that long.
+    """
+    if not call.operands or call.reason or call.view_of is not None or len(call.outs) != 1:
+        return call
+    out = base = cast(Node, call.outs[0])
+    while base.op in ("expand", "reshape"):
+        base = base.inputs[0]
+    if base.op != "const" or call.layouts[0] != contiguous(out.shape):
+        return call
+    shape = tuple(template.size_literal(d) if isinstance(d, Expr) else d for d in out.shape)
+    named = (("dtype", Literal("dtype", str(to_torch(out.dtype)))), ("device", Literal("device", device)))
+    return dataclasses.replace(
+        call, target="aten.full.default", args=(shape, base.attr("value")), kwargs=named, operands=()
+    )
 
 
 def _only_number(value: torch.Tensor) -> bool | int | float | None:
