@@ -12,6 +12,15 @@ from interfuse.capture.fx import import_graph
 from interfuse.ir.evaluate import evaluate
 from interfuse.ir.graph import Graph, Literal
 from interfuse.ir.verify import verify
+from tests.capture import opinfo
+
+
+def test_a_fill_lets_go_of_the_tensor_whose_shape_it_takes():
+    gm, _ = opinfo.trace(lambda x: (torch.full_like(x * 2, 3.0), torch.zeros_like(x.t())), (torch.randn(2, 3),), {})
+    graph = import_graph(gm)
+    fill, *_, transposed = graph.calls[1:]
+    assert (fill.target, fill.args, fill.operands) == ("aten.full.default", ((2, 3), 3.0), ())
+    assert transposed.target == "aten.zeros_like.default", "a layout of its own keeps the captured call"
 
 
 def run_calls(graph: Graph, inputs):
