@@ -16,7 +16,16 @@ from interfuse.ir.node import Node, make
 from interfuse.ir.numpy_meaning import cast
 from interfuse.lower.kernel import Kernel, Let, Load, Loop, Reduce, Stmt, Store
 
-_REDUCE = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min, "any": np.any, "all": np.all}
+_REDUCE = {
+    "sum": np.sum,
+    "prod": np.prod,
+    "max": np.max,
+    "min": np.min,
+    "any": np.any,
+    "all": np.all,
+    "argmax": np.argmax,
+    "argmin": np.argmin,
+}
 
 
 def poisoned(size: int, dtype: np.dtype) -> np.ndarray:

@@ -71,6 +71,7 @@ FLOAT_BINARY = {
 }
 EXACT_FLOAT = frozenset(("neg", "abs", "half", "relu", "maximum", "minimum"))
 INT_BINARY, BOOL_BINARY = ("add", "sub", "mul", "maximum", "minimum", "and", "or", "xor"), ("and", "or", "xor")
+PLACES = ("argmax", "argmin")
 COMPARE = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
@@ -187,14 +188,19 @@ class _Builder:
         if node.dtype is BOOL:
             out = b.reduce(self.draw(st.sampled_from(("any", "all"))), node, (last,), keepdims=True)
         elif node.dtype.kind == "int":
-            op = self.draw(st.sampled_from(("sum", "max", "min")))
+            op = self.draw(st.sampled_from(("sum", "max", "min", "argmax", "argmin")))
             node, stored = (b.cast(node, I64), I64) if op == "sum" else (node, stored)
             out = b.reduce(op, node, (last,), keepdims=True)
+            stored = out.dtype if op in PLACES else stored
         else:
-            op = self.draw(st.sampled_from(("sum", "max", "min", "mean", "variance")))
+            op = self.draw(st.sampled_from(("sum", "max", "min", "mean", "variance", *PLACES * x.exact)))
             correction = 0 if self.extent == 1 else self.draw(st.sampled_from((0, 1)))
             attrs = {"correction": correction} if op == "variance" else {}
             out = b.reduce(op, node, (last,), keepdims=True, **attrs)
+            if op in PLACES:
+                self.reduced.append(_Value(out, I64, True))
+                self.pool.append(_Value(b.broadcast(out, self.shape), I64, True))
+                return
             value = _settled(out, stored, x.exact and op in ("max", "min"))
             self.reduced.append(value)
             self.pool.append(_Value(b.broadcast(value.node, self.shape), stored, value.exact))

@@ -18,7 +18,7 @@ from interfuse.build.cache import Cache, open_cache
 from interfuse.build.cpp import build
 from interfuse.emit import cpp_prelude
 from interfuse.emit.cpp import emit
-from interfuse.ir.dtypes import BF16, BOOL, F8E4M3, F16, F32, F64, I32, I64, DType
+from interfuse.ir.dtypes import BF16, BOOL, F8E4M3, F16, F32, F64, I32, I64, U8, DType
 from interfuse.ir.index import sym
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Reduce, Role, Scope, Store, Value
 from interfuse.run.cpu import load
@@ -32,6 +32,7 @@ TORCH = {
     BF16: torch.bfloat16,
     I64: torch.int64,
     I32: torch.int32,
+    U8: torch.uint8,
     BOOL: torch.bool,
 }
 LEVELS = [level for level in ("avx512", "avx2", "portable") if compilers.supports(level)]
@@ -248,6 +249,19 @@ def test_reductions_of_every_kind(op: str, dtype: DType) -> None:
             torch.testing.assert_close(got, expected)
         else:
             assert torch.equal(got, expected.to(got.dtype))
+
+
+@pytest.mark.parametrize("dtype", (F32, F16, F64, I64, I32, U8), ids=str)
+@pytest.mark.parametrize("op", ("argmax", "argmin"))
+def test_places_are_those_of_the_first(op: str, dtype: DType) -> None:
+    x = torch.randint(0, 9, (70, 83)).to(TORCH[dtype])
+    if dtype.is_float:
+        x[1, 7], x[1, 60], x[2, 20], x[3] = torch.nan, torch.nan, torch.inf, -torch.inf
+    for make, axis in ((_column_kernel, 0), (_row_kernel, 1)):
+        (got,) = launch(make(op, 70, 83, dtype, I64), [x])
+        assert torch.equal(got, getattr(torch, op)(x, axis))
+        (got,) = launch(make(op, 70, 83, dtype, I64), [torch.zeros_like(x)])
+        assert not got.any(), "of equal elements the first"
 
 
 def test_extremes_keep_nan_and_infinities() -> None:

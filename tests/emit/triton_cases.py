@@ -211,7 +211,7 @@ def check_operators(dtype: DType, device: str, ulps: float) -> None:
 def reduction_region(dtype: DType, rows: int, cols: int) -> tuple[list[Node], list[Node]]:
     """Every reduction of `dtype` along the rows of [rows, cols]."""
     x = b.placeholder("x", dtype, (rows, cols))
-    ops = ("any", "all") if dtype is BOOL else ("sum", "prod", "max", "min")
+    ops = ("any", "all") if dtype is BOOL else ("sum", "prod", "max", "min", "argmax", "argmin")
     return [x], [b.reduce(op, x, (1,)) for op in ops]
 
 

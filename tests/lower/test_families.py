@@ -97,6 +97,13 @@ def statistics() -> tuple[list[Node], list[Node]]:
     return [x], [b.reduce("mean", x, (1,)), b.reduce("variance", x, (1,), correction=1), b.reduce("max", x, (1,))]
 
 
+def places() -> tuple[list[Node], list[Node]]:
+    x = _in("x", 5, 40)
+    same = b.expand(b.take_slice(x, (0, 2), (5, 1)), x.shape)
+    small = b.reduce("argmin", b.apply("abs", x), (1,))
+    return [x], [b.reduce("argmax", x, (1,)), small, b.reduce("argmax", same, (1,)), softmax(x)]
+
+
 def two_axis_reduction() -> tuple[list[Node], list[Node]]:
     x = _in("x", 3, 4, 5)
     total = b.reduce("sum", x, (1, 2), keepdims=True)
@@ -159,6 +166,7 @@ MAKERS: list[Maker] = [
     two_outputs,
     softmax_rows,
     statistics,
+    places,
     two_axis_reduction,
     whole_reduction,
     flattened_rows,
@@ -284,7 +292,6 @@ def _refusals() -> dict[str, tuple[list[Node], list[Node], str]]:
         "outer axis": ([x], [b.reduce("sum", x, (0,))], "trailing axes"),
         "two shapes": ([x], [b.reduce("sum", x, (1,)), b.reduce("sum", x, (0, 1))], "different shapes"),
         "scan": ([x], [b.scan("cumsum", x, 1)], "no scan family"),
-        "arg-reduction": ([x], [b.reduce("argmax", x, (1,))], "arg-reduction"),
         "empty": ([empty], [b.apply("neg", empty)], "empty"),
         "symbolic": ([n], [b.apply("neg", n)], "symbolic size"),
         "complex": ([c], [c], "complex"),

@@ -44,13 +44,15 @@ def check_order(plan: Plan) -> None:
         (lambda: torch.softmax(X * 0.125 + V, -1), ["mul+add+softmax"]),
         (lambda: torch.var_mean(X, -1), ["var_mean"]),
         (lambda: (X.mean(-1), X.amax(-1)), ["mean+amax"]),
+        (lambda: (X * 2).max(-1), ["mul+max"]),
+        (lambda: torch.softmax(X, -1).argmax(-1), ["softmax+argmax"]),
         (lambda: torch.sort(torch.tanh(X) * 2).values + 1, ["tanh+mul", "sort", "add"]),
         (lambda: F.gelu(F.linear(X, W)), ["linear+gelu"]),
         (lambda: F.gelu(F.linear(X, W)) * 2, ["linear", "gelu+mul"]),
         (lambda: torch.softmax(torch.softmax(X, -1).t().contiguous(), -1), ["softmax+clone", "softmax"]),
         (lambda: X.sum(0) + 1, ["sum", "add"]),
     ],
-    ids=range(11),
+    ids=range(13),
 )
 def test_what_joins(f: Callable[[], Any], expected: list[str]) -> None:
     plan, _ = planned(f)

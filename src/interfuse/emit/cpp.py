@@ -25,18 +25,14 @@ from interfuse.emit.cpp_facts import (
     work_of,
 )
 from interfuse.emit.cpp_names import Names
-from interfuse.emit.cpp_types import VECTOR_BYTES, converted, held, highest, literal, lowest, rounded, stored
-from interfuse.ir.dtypes import ALL, BOOL, F32, I64, DType, compute_type
+from interfuse.emit.cpp_reduce import PLACES, accumulator, part_of
+from interfuse.emit.cpp_types import VECTOR_BYTES, converted, held, literal, rounded, splat, stored
+from interfuse.ir.dtypes import ALL, BOOL, I64, compute_type
 from interfuse.ir.index import Dim, Expr, coefficient, symbols, text, unwrap, wrap
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Reduce, Role, Stmt, Store, Value
 
 PARALLEL_FROM = 1 << 17
 """Work (about one unit an operation and element) from which a kernel runs on several threads."""
-
-CARRY_ROUNDS = 16
-"""Additions to one float accumulator before it is carried into double; the prelude's loops use the same number."""
-
-_REDUCERS = {"sum": "Sum", "prod": "Product", "max": "Largest", "min": "Smallest", "any": "Any", "all": "All"}
 
 
 def emit(kernel: Kernel, vector: str, streaming: frozenset[str] = frozenset()) -> str:
@@ -170,7 +166,7 @@ class _Emitter:
             elif isinstance(s, Loop):
                 self.loop(s, in_lanes)
             else:
-                self.accumulate(s, in_lanes)
+                self.accumulate(s)
 
     def shared_indices(self, body: Sequence[Stmt]) -> set[Expr]:
         """Composite indices that at least two accesses of this scope use as they are."""
@@ -208,42 +204,26 @@ class _Emitter:
         for r in reduces:
             over_lanes = lane and not self.is_vector(r.out)
             result = f"{self.names.of[_parts(r)]}.{'over_lanes' if over_lanes else 'value'}()"
+            if r.op in PLACES and self.is_vector(r.out):
+                result = f"to<i64v>({result})"
             self.w.line(f"const {held(r.out.dtype, self.is_vector(r.out))} {self.names.give(r.out.name)} = {result};")
 
     # ---- reductions ------------------------------------------------------------------------------------------------
 
     def declare(self, r: Reduce, axis: Axis) -> bool:
         """Declare the accumulator of a reduction over `axis`; True where it carries into double."""
-        if r.axis != axis.name or r.op not in _REDUCERS:
+        if r.axis != axis.name:
             raise UnsupportedError(f"C++ kernels cannot {r.op} over {r.axis} inside the loop over {axis.name}.")
-        vector = axis is self.lane_axis or self.is_vector(r.arg)
-        kind = held(BOOL if r.op in ("any", "all") else r.arg.dtype, vector)
-        round_size = 4 * (self.lanes if axis is self.lane_axis else 1)
-        long_sum = (
-            r.op == "sum"
-            and compute_type(r.arg.dtype) is F32
-            and not (isinstance(axis.extent, int) and axis.extent <= CARRY_ROUNDS * round_size)
-        )
-        name = self.names.give(_parts(r))
-        if long_sum:
-            self.w.line(f"LongSum<{kind}, {'f64v' if vector else 'double'}> {name};")
-        elif r.op in ("max", "min") and r.arg.dtype is not BOOL:
-            start = (lowest if r.op == "max" else highest)(compute_type(r.arg.dtype))
-            self.w.line(f"{_REDUCERS[r.op]}<{kind}> {name}{start if start.startswith('(-') else f'({start})'};")
-        else:
-            reducer = {"max": "Any", "min": "All"}.get(r.op, _REDUCERS[r.op])
-            self.w.line(f"{reducer}<{kind}> {name};")
-        return long_sum
+        lane = axis is self.lane_axis
+        made = accumulator(r, axis.extent, lane or self.is_vector(r.arg), self.lanes if lane else 1)
+        self.w.line(f"{made.kind} {self.names.give(_parts(r))}{made.start};")
+        return made.carries
 
-    def accumulate(self, r: Reduce, in_lanes: bool) -> None:
+    def accumulate(self, r: Reduce) -> None:
         """Add this step's part to the accumulator."""
         lane = self.lane_axis is not None and r.axis == self.lane_axis.name
-        arg = self.value(r.arg)
-        if r.op in ("any", "all"):
-            arg = converted(arg, r.arg.dtype, BOOL, self.is_vector(r.arg))
-        if lane and not self.is_vector(r.arg):
-            arg = _splat(arg, BOOL if r.op in ("any", "all") else r.arg.dtype)
-        self.w.line(f"{self.names.of[_parts(r)]}.add({arg}, {'n, ' if lane else ''}part);")
+        part = part_of(r, self.value(r.arg), self.is_vector(r.arg), lane, self.names.index[r.axis])
+        self.w.line(f"{self.names.of[_parts(r)]}.add({part}, {'n, ' if lane else ''}part);")
 
     # ---- memory ----------------------------------------------------------------------------------------------------
 
@@ -254,7 +234,7 @@ class _Emitter:
         where = at or self.index(s.index)
         if step == 0:
             expression = f"{pointer}[{where}]"
-            expression = _splat(f"{held(dtype, False)}({expression})", dtype) if vector else expression
+            expression = splat(f"{held(dtype, False)}({expression})", dtype) if vector else expression
         elif not vector:
             raise UnsupportedError(f"{s.out.name} is read at a lane's index but does not vary over the lanes.")
         elif step == 1:
@@ -277,7 +257,7 @@ class _Emitter:
                 raise UnsupportedError(f"{s.arg.name} varies over the lanes but is stored to {s.param} at one index.")
             self.w.line(f"{pointer}[{where}] = {value};")
             return
-        value = value if vector else _splat(value, param.dtype)
+        value = value if vector else splat(value, param.dtype)
         if step == 1:
             self.w.line(f"{'stream' if s.param in self.streaming else 'store'}({_offset(pointer, where)}, {value}, n);")
         else:
@@ -291,7 +271,7 @@ class _Emitter:
         attrs, vector = dict(s.attrs), self.is_vector(s.out)
         if s.op == "const":
             constant = literal(attrs["value"], s.out.dtype)
-            self.names.of[s.out.name] = _splat(constant, s.out.dtype) if vector else constant
+            self.names.of[s.out.name] = splat(constant, s.out.dtype) if vector else constant
             return
         if s.op == "index":
             position = self.index_value(wrap(attrs["expr"]), vector)
@@ -310,7 +290,7 @@ class _Emitter:
             expression = rounded(args[0], ALL[attrs["to"]])
         else:
             expression = operator_text(s.op, s.args[-1].dtype).format(*args)
-        self.define(s.out, _splat(expression, s.out.dtype) if vector and not reach else expression, s.note)
+        self.define(s.out, splat(expression, s.out.dtype) if vector and not reach else expression, s.note)
 
     def index_value(self, e: Expr, vector: bool) -> str:
         """An index expression as a value: a long, or a vector of long over the lanes."""
@@ -320,7 +300,7 @@ class _Emitter:
         if step is None:
             return f"gather<i64v>(LANES, [&](long lane) INLINE {{ return {self.index(e, by_lane=True)}; }})"
         lanes = "to<i64v>(LANE)" if step == 1 else f"to<i64v>(LANE) * {step}L"
-        return f"{self.index(e)} + {lanes}" if step else _splat(self.index(e), I64)
+        return f"{self.index(e)} + {lanes}" if step else splat(self.index(e), I64)
 
     def define(self, out: Value, expression: str, note: str = "") -> None:
         """A line `const type name = expression;` with the note as a comment."""
@@ -373,10 +353,6 @@ class _Emitter:
 
 def _parts(r: Reduce) -> str:
     return f"{r.out.name}_parts"
-
-
-def _splat(expression: str, dtype: DType) -> str:
-    return f"boolv({expression})" if dtype is BOOL else f"splat<{held(dtype, True)}>({expression})"
 
 
 def _offset(pointer: str, index: str) -> str:

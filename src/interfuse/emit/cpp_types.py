@@ -92,3 +92,8 @@ def converted(text: str, source: DType, target: DType, vector: bool) -> str:
 def rounded(text: str, target: DType) -> str:
     """The float expression `text` rounded to the narrow type `target`, held as float."""
     return f"round_{stored(target)}({text})"
+
+
+def splat(expression: str, dtype: DType) -> str:
+    """A vector whose lanes all hold the value `expression` of `dtype`."""
+    return f"boolv({expression})" if dtype is BOOL else f"splat<{held(dtype, True)}>({expression})"

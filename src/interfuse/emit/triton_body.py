@@ -188,7 +188,9 @@ class Body:
             elif isinstance(s, Let):
                 self._let(s)
             elif isinstance(s, Reduce):
-                if s.scope is Scope.LANE:
+                if s.op in PLACES:
+                    self._place(s, self._masked(s), self._places(s))
+                else:
                     self.writer.line(f"{self._name(s.out)} = {self._reduced(s, self._masked(s))}")
             else:
                 self._store(s)
@@ -252,16 +254,15 @@ class Body:
         for s in carried:
             if s.scope is not Scope.CARRY or s.axis != axis.name:
                 raise UnsupportedError(f"{s.out.name}: inside a serial loop only carried reductions along it have text")
-            shape = ", ".join(x.block if x.axis.name in s.arg.axes else "1" for x in self.lanes.values())
-            start = f"tl.full(({shape},), {identity(s.op, s.arg.dtype)}, {prelude.TYPES[s.arg.dtype]})"
-            self.writer.line(f"{self._name(s.out)} = {start}")
+            self._start(s)
         with self.writer.block(f"for {axis.name}_start in range(0, {lane.extent}, {lane.block}):"):
             outer, self.writer = self.writer, Writer()
             for inside in loop.body:
                 if isinstance(inside, Reduce):
-                    name = self._name(inside.out)
-                    combined = self._note_helpers(_COMBINE[inside.op]).format(name, self._masked(inside))
-                    self.writer.line(f"{name} = {combined}")
+                    name, part = self._name(inside.out), self._masked(inside)
+                    if inside.op in PLACES:
+                        name, part = f"{name}_best, {name}", f"{part}, {self._places(inside)}"
+                    self.writer.line(f"{name} = {self._note_helpers(_COMBINE[inside.op]).format(name, part)}")
                 else:
                     self.statements((inside,))
             inner, self.writer = self.writer, outer
@@ -269,7 +270,41 @@ class Body:
             for line in inner.text().splitlines():
                 self.writer.line(line)
         for s in carried:
-            self.writer.line(f"{self._name(s.out)} = {self._reduced(s, self._name(s.out))}")
+            name = self._name(s.out)
+            if s.op in PLACES:
+                self._place(s, f"{name}_best", name)
+            else:
+                self.writer.line(f"{name} = {self._reduced(s, name)}")
+
+    def _start(self, s: Reduce) -> None:
+        """The accumulator of a carried reduction: its identity in every lane, with place 0 where it wants a place."""
+        shape = ", ".join(x.block if x.axis.name in s.arg.axes else "1" for x in self.lanes.values())
+        start, name = (
+            f"tl.full(({shape},), {identity(s.op, s.arg.dtype)}, {prelude.TYPES[s.arg.dtype]})",
+            self._name(s.out),
+        )
+        if s.op in PLACES:
+            self.writer.line(f"{name}_best = {start}")
+            start = f"tl.full(({shape},), 0, {self._place_type(s)})"
+        self.writer.line(f"{name} = {start}")
+
+    # --- places of the largest or smallest element
+
+    def _place_type(self, s: Reduce) -> str:
+        return "tl.int64" if s.axis in self.wide else "tl.int32"
+
+    def _places(self, s: Reduce) -> str:
+        """The place of each lane of the argument."""
+        blocks = ", ".join(x.block if x.axis.name in s.arg.axes else "1" for x in self.lanes.values())
+        return s.axis if len(self.lanes) == 1 else f"tl.broadcast_to({s.axis}, ({blocks},))"
+
+    def _place(self, s: Reduce, argument: str, places: str) -> None:
+        """The first place of the largest or smallest element across the lanes of the axis."""
+        lane, name = self.lanes[s.axis], self._name(s.out)
+        combine = self._note_helpers(_COMBINE[s.op].split("(")[0])
+        keep = ", keep_dims=True" if lane.rank > 1 else ""
+        self.writer.line(f"_, {name} = tl.reduce(({argument}, {places}), {lane.dim}, {combine}{keep})")
+        self.writer.line(f"{name} = {name}.to(tl.int64)")
 
     def _step(self, loop: Loop, lane: Lane) -> None:
         """The first lines of a serial step: its indices and its mask."""
@@ -284,7 +319,12 @@ class Body:
                 self.writer.line(f"{self.named[e]} = {self.index(e)}")
 
 
+PLACES = frozenset(("argmax", "argmin"))
+"""Reductions that give a place."""
+
 _COMBINE = {
+    "argmax": "larger_first({0}, {1})",
+    "argmin": "smaller_first({0}, {1})",
     "sum": "{0} + {1}",
     "prod": "{0} * {1}",
     "max": "nan_max({0}, {1})",
@@ -301,6 +341,6 @@ def identity(op: str, dtype: DType) -> str:
     if op in ("sum", "prod"):
         return prelude.literal(op == "prod", dtype)
     if dtype.is_float:
-        return prelude.literal(float("-inf") if op == "max" else float("inf"), dtype)
+        return prelude.literal(float("-inf") if op in ("max", "argmax") else float("inf"), dtype)
     limits = np.iinfo(dtype.numpy)
-    return prelude.literal(limits.min if op == "max" else limits.max, dtype)
+    return prelude.literal(limits.min if op in ("max", "argmax") else limits.max, dtype)

@@ -189,6 +189,18 @@ def nan_max(a, b):
 def nan_min(a, b):
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
 """,
+    "larger_first": """
+def larger_first(a, i, b, j):
+    # The larger element and its place; of equal ones the first. NaN is larger than every number.
+    better = (a > b) | ((a == b) & (i < j)) | ((a != a) & ((b == b) | (i < j)))
+    return tl.where(better, a, b), tl.where(better, i, j)
+""",
+    "smaller_first": """
+def smaller_first(a, i, b, j):
+    # The smaller element and its place; of equal ones the first. NaN is smaller than every number.
+    better = (a < b) | ((a == b) & (i < j)) | ((a != a) & ((b == b) | (i < j)))
+    return tl.where(better, a, b), tl.where(better, i, j)
+""",
     "times": """
 def times(a, b):
     return a * b

@@ -216,8 +216,8 @@ _OTHER = (
             "stated",
             meaning,
             2,
-            "none: no arg-reduction family yet, runs through the library",
-            "none: no arg-reduction family yet, runs through the library",
+            BY_STATEMENT,
+            BY_STATEMENT,
             "discrete",
         )
         for name, meaning in (("argmax", m.argmax), ("argmin", m.argmin))

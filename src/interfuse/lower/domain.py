@@ -61,7 +61,7 @@ def check_operators(nodes: Iterable[Node], backend: str) -> None:
     for node in nodes:
         row = TABLE[node.op]
         spelled = row.triton if backend == "triton" else row.cpp
-        if node.op in REDUCES and "arg-reduction" not in spelled:
+        if node.op in REDUCES:
             continue
         if node.op in POINTWISE and not spelled.startswith("none: runs"):
             if spelled.startswith("none:") and node.op not in ("cast", "round"):

@@ -93,7 +93,8 @@ class Let:
 
 @dataclass(frozen=True)
 class Reduce:
-    """out = op of arg along `axis` (sum, prod, max, min, any, all), in arg's type."""
+    """out = op of arg along `axis`: sum, prod, max, min, any, all in arg's type; argmax, argmin give the first index
+    of the largest or smallest element as i64, where NaN is both."""
 
     out: Value
     op: str

@@ -154,7 +154,9 @@ class Tracer:
             axes = tuple(a for a in part.axes if a != self._col.name)
             out = self._new(node.hint or node.op, node, axes)
             return self._add(Reduce(out, node.op, part, self._col.name, Scope.LANE), depth[part] + 1)
-        # Every column holds the same value: it is its own maximum, and its sum is a product.
+        # Every column holds the same value: it is its own maximum, found first at 0, and its sum is a product.
+        if node.op in ("argmax", "argmin"):
+            return self._add(Let(self._new(node.hint or node.op, node, ()), "const", (), (("value", 0),)), depth[part])
         if node.op == "prod" and self._domain.cols > 1:
             raise UnsupportedError("prod of a value that is the same in every column")
         if node.op == "sum" and self._domain.cols > 1:

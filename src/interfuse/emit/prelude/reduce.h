@@ -90,6 +90,40 @@ template <class V> struct Smallest {
     }
 };
 
+//: Place
+// The first place of the largest (or smallest) element, in four parts; NaN is both. V holds elements, I their places.
+template <class V, class I, bool largest> struct Place {
+    V worst;
+    V best[4];
+    I place[4] = {};
+    template <class T> INLINE explicit Place(T start) : worst(splat<V>(start)), best{worst, worst, worst, worst} {}
+    template <class A> static INLINE auto beats(A x, A y) {
+        return (largest ? x > y : x < y) | ((x != x) & (y == y));
+    }
+    template <class A, class B> static INLINE void take(A& top, B& found, A x, B at) {
+        const auto better = beats(x, top) | ((beats(top, x) == 0) & (at < found));
+        top = better ? x : top;
+        found = better ? at : found;
+    }
+    INLINE void add(V x, I at, int k) {
+        const auto better = beats(x, best[k]);
+        best[k] = better ? x : best[k];
+        place[k] = better ? at : place[k];
+    }
+    INLINE void add(V x, I at, long n, int k) { add(first_lanes(x, n, worst), at, k); }
+    INLINE I value() {
+        for (int k = 1; k < 4; ++k) take(best[0], place[0], best[k], place[k]);
+        return place[0];
+    }
+    INLINE long over_lanes() {
+        value();
+        auto top = best[0][0];
+        auto found = place[0][0];
+        for (int i = 1; i < LANES; ++i) take(top, found, best[0][i], place[0][i]);
+        return found;
+    }
+};
+
 //: Any
 // True once any was.
 template <class B> struct Any {

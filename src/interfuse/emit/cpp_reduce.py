@@ -1,0 +1,83 @@
+"""Accumulators of reductions in C++. In: a Reduce and how it is walked. Out: its accumulator's type, and what is added.
+
+The accumulators themselves are in `prelude/reduce.h`. A place (argmax, argmin) is held in an integer as wide as the
+elements, so that one mask chooses both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from interfuse.base.errors import UnsupportedError
+from interfuse.emit.cpp_types import converted, held, highest, lowest, splat
+from interfuse.ir.dtypes import BOOL, F32, I32, I64, DType, compute_type
+from interfuse.ir.index import Dim, wrap
+from interfuse.lower.kernel import Reduce
+
+CARRY_ROUNDS = 16
+"""Additions to one float accumulator before it is carried into double; the prelude's loops use the same number."""
+
+PLACES = frozenset(("argmax", "argmin"))
+"""Reductions that give a place."""
+
+_REDUCERS = {"sum": "Sum", "prod": "Product", "max": "Largest", "min": "Smallest", "any": "Any", "all": "All"}
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """A C++ type, the bracketed argument of its constructor ("" for none), and whether it carries into double."""
+
+    kind: str
+    start: str = ""
+    carries: bool = False
+
+
+def accumulator(r: Reduce, extent: Dim, vector: bool, step: int) -> Accumulator:
+    """The accumulator of `r` over `extent` elements, `step` of them at a time; `vector` where it has a part a lane."""
+    if r.op in PLACES:
+        kind, places = _place_types(r.arg.dtype)
+        if places is I32 and wrap(extent).hi >= 1 << 31:
+            raise UnsupportedError(f"{r.op} over {extent} elements: their places pass 32 bits.")
+        kinds = f"{held(kind, vector)}, {held(places, vector)}, {'true' if r.op == 'argmax' else 'false'}"
+        return Accumulator(f"Place<{kinds}>", _bracketed((lowest if r.op == "argmax" else highest)(kind)))
+    if r.op not in _REDUCERS:
+        raise UnsupportedError(f"C++ kernels have no {r.op}.")
+    kind_text = held(BOOL if r.op in ("any", "all") else r.arg.dtype, vector)
+    short = isinstance(extent, int) and extent <= CARRY_ROUNDS * 4 * step
+    if r.op == "sum" and compute_type(r.arg.dtype) is F32 and not short:
+        return Accumulator(f"LongSum<{kind_text}, {'f64v' if vector else 'double'}>", carries=True)
+    if r.op in ("max", "min") and r.arg.dtype is not BOOL:
+        start = (lowest if r.op == "max" else highest)(compute_type(r.arg.dtype))
+        return Accumulator(f"{_REDUCERS[r.op]}<{kind_text}>", _bracketed(start))
+    reducer = {"max": "Any", "min": "All"}.get(r.op, _REDUCERS[r.op])
+    return Accumulator(f"{reducer}<{kind_text}>")
+
+
+def part_of(r: Reduce, arg: str, vector: bool, lane: bool, index: str) -> str:
+    """What a step adds: the value `arg` (a `vector` or not), and its place, at `index` of an axis that is the lanes'
+    own or not.
+    """
+    if r.op in PLACES:
+        kind, places = _place_types(r.arg.dtype)
+        arg = converted(arg, r.arg.dtype, kind, vector)
+        at = f"({held(places, False)}){index}"
+        if lane:
+            at = f"{splat(at, places)} + {'LANE' if places is I32 else 'to<i64v>(LANE)'}"
+        elif vector:
+            at = splat(at, places)
+        return f"{splat(arg, kind) if lane and not vector else arg}, {at}"
+    dtype = BOOL if r.op in ("any", "all") else r.arg.dtype
+    arg = converted(arg, r.arg.dtype, dtype, vector)
+    return splat(arg, dtype) if lane and not vector else arg
+
+
+def _place_types(dtype: DType) -> tuple[DType, DType]:
+    """The types in which elements of `dtype` and their places are held, of one size."""
+    if dtype is BOOL:
+        raise UnsupportedError("C++ kernels have no place of the largest truth value.")
+    kind = I32 if dtype.kind in ("int", "uint") and dtype.bytes < 4 else compute_type(dtype)
+    return kind, I64 if kind.bytes == 8 else I32
+
+
+def _bracketed(start: str) -> str:
+    return start if start.startswith("(-") else f"({start})"
