@@ -14,6 +14,7 @@ from interfuse.capture.torch_types import from_torch
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import F32
 from interfuse.ir.evaluate import evaluate
+from interfuse.plan import candidates
 from interfuse.run import providers
 from interfuse.run.providers import ACTIVATIONS, PROVIDERS, available, probe
 
@@ -139,12 +140,24 @@ def test_relu_costs_a_second_launch() -> None:
     assert [launches({"activation": a}) for a in ("none", "gelu", "relu")] == [1, 1, 2]
 
 
+TYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
+
+
+def test_the_planner_counts_launches_as_the_providers_do() -> None:
+    """plan/ may not import run/, so it says again how many kernels a routine starts."""
+    for by_activation in candidates.PROVIDERS.values():
+        for activation, name in by_activation.items():
+            assert candidates.LAUNCHES.get(name, 1) == PROVIDERS[name].launches({"activation": activation})
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("batch", [(64,), (2, 32)])
-@pytest.mark.parametrize("name", ["cublaslt.linear_gelu", "cublaslt.linear_relu"])
-def test_cublaslt(name: str, dtype: torch.dtype, batch: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("name", ["cublas.linear", "cublaslt.linear_gelu", "cublaslt.linear_relu"])
+def test_cublas(name: str, dtype: torch.dtype, batch: tuple[int, ...]) -> None:
+    if available(name, TYPES[dtype], "cuda") is not None:
+        pytest.skip(f"{name} does not take {dtype}")
     tensors = [(torch.randn(s) / 4).to(dtype) for s in ((*batch, 64), (128, 64), (128,))]
     got = PROVIDERS[name].run([t.cuda() for t in tensors], {}).cpu()
     want = meaning(name, tensors, {})

@@ -32,13 +32,16 @@ LINEAR_RATE = 0.7
 PROVIDERS: Mapping[str, Mapping[str, str]] = {
     # oneDNN's relu turns NaN into 0, so relu is a kernel of ours behind the plain product.
     "cpu": dict.fromkeys(("none", "gelu", "gelu_tanh", "tanh", "sigmoid", "swish"), "onednn.linear"),
-    "cuda": {"gelu_tanh": "cublaslt.linear_gelu", "relu": "cublaslt.linear_relu"},
+    "cuda": {"none": "cublas.linear", "gelu_tanh": "cublaslt.linear_gelu", "relu": "cublaslt.linear_relu"},
     "hip": {},
 }
 """The routine that is raced against a captured matrix product, by device kind and the activation in its epilogue."""
 
-NEED_BIAS = ("cublaslt.linear_gelu", "cublaslt.linear_relu")
+NEED_BIAS = ("cublas.linear", "cublaslt.linear_gelu", "cublaslt.linear_relu")
 """Routines that only exist with a bias."""
+
+LAUNCHES: Mapping[str, int] = {"cublas.linear": 2}
+"""Kernels of one run, where it is more than one."""
 
 
 @dataclass
@@ -175,6 +178,7 @@ def provider_candidates(linear: Node, output: Node, activation: str, context: Co
         return []
     step = ProviderStep(provider, linear.inputs, output, (("activation", activation),))
     moved = moved_bytes(linear.inputs, (output,))
-    seconds = estimate(moved, linear_flops(linear) / LINEAR_RATE, 1, context.profile)
+    launches = LAUNCHES.get(provider, 1)
+    seconds = estimate(moved, linear_flops(linear) / LINEAR_RATE, launches, context.profile)
     label = provider if activation == "none" else f"{provider} with {activation} epilogue"
-    return [Candidate(label, (step,), seconds, moved, 1, "provider")]
+    return [Candidate(label, (step,), seconds, moved, launches, "provider")]

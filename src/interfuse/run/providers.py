@@ -133,6 +133,11 @@ def _onednn_linear_add(tensors: Tensors, attrs: Attrs) -> torch.Tensor:
     return torch.ops.mkldnn._linear_pointwise.binary(x, residual, weight, _bias(bias), "add")
 
 
+def _cublas_linear(tensors: Tensors, attrs: Attrs) -> torch.Tensor:
+    x, weight, bias = tensors
+    return torch.matmul(x, weight.t()).add_(bias)
+
+
 def _cublaslt(use_gelu: bool) -> Callable[[Tensors, Attrs], torch.Tensor]:
     def run(tensors: Tensors, attrs: Attrs) -> torch.Tensor:
         x, weight, bias = tensors
@@ -164,6 +169,17 @@ PROVIDERS: Mapping[str, Provider] = {
             lambda attrs: 1 + (attrs.get("activation") in _AFTER),
         ),
         Provider("onednn.linear_add", "cpu", _NARROW, True, _onednn_linear_add, _add_meaning),
+        # For few rows in fp32 cuBLAS picks a far better kernel without the bias in its epilogue. Narrow types would
+        # round twice.
+        Provider(
+            "cublas.linear",
+            "cuda",
+            ("f32",),
+            False,
+            _cublas_linear,
+            lambda operands, attrs: _linear_meaning(operands, {}),
+            lambda attrs: 2,
+        ),
         # cuBLASLt's GELU epilogue is the tanh form; its relu, unlike oneDNN's, keeps NaN.
         Provider(
             "cublaslt.linear_gelu",
@@ -183,7 +199,7 @@ PROVIDERS: Mapping[str, Provider] = {
         ),
     )
 }
-"""Every provider by name. Those of cublaslt need a bias."""
+"""Every provider by name. Those of cublas and cublaslt need a bias."""
 
 
 def _onednn_takes(dtype: DType) -> str | None:
