@@ -91,7 +91,9 @@ def _name_inputs(gm: torch.fx.GraphModule, names: Sequence[str]) -> None:
 
 
 def _boxed(run: Runner) -> Runner:
-    """A function of AOTAutograd's boxed convention, which compiled graphs keep to."""
+    """A function of AOTAutograd's boxed convention, which compiled graphs keep to: itself where it says so."""
+    if getattr(run, "_boxed_call", False):
+        return run
 
     def call(inputs: list[Any]) -> Any:
         return run(inputs)

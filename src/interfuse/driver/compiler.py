@@ -100,7 +100,7 @@ def _compile(graph: Graph, device: Device, knobs: Knobs, record: Record, stage: 
         with stage("race"):
             chosen = race_plan(chosen, launchers, device.torch_device, device.key(), knobs, record)
     with stage("program"):
-        program = Program(chosen, launchers, record)
+        program = Program(chosen, launchers, record, pool_bytes=knobs.pool_mib << 20)
     return Compiled(program.run, chosen, record)
 
 

@@ -17,10 +17,12 @@ from interfuse.capture.torch_types import to_torch
 from interfuse.ir.graph import Graph
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node
+from interfuse.ir.ops import MOVES
 from interfuse.lower.kernel import Kernel, Param
 from interfuse.plan.plan import KernelStep, LibraryStep, ProviderStep
 from interfuse.plan.plan import Step as PlanStep
-from interfuse.run.library import Slots, allocator, call_step, mutated
+from interfuse.run.allocate import allocator
+from interfuse.run.library import Slots, call_step, mutated
 from interfuse.run.providers import PROVIDERS, available
 from interfuse.run.views import Step, Strides, chain_to, concrete, copied, layout_through, relaid, static, view_step
 
@@ -69,10 +71,14 @@ class Scope:
 
 
 class Assembler:
-    """Turns steps into operations. `launchers` gives each kernel's by the kernel's name."""
+    """Turns steps into operations. `launchers` gives each kernel's by the kernel's name.
 
-    def __init__(self, graph: Graph, launchers: Mapping[str, Launcher]) -> None:
+    Results of the graph that kernels write come from the pool, which keeps at most `pool_bytes`.
+    """
+
+    def __init__(self, graph: Graph, launchers: Mapping[str, Launcher], pool_bytes: int = 0) -> None:
         self.graph, self.launchers = graph, launchers
+        self.pool_bytes, self.results = pool_bytes, _results(graph)
         self.device = torch.device(graph.device)
         self.slots = Slots()
         self.scope = Scope()
@@ -179,7 +185,13 @@ class Assembler:
             held.append(Held(self.slots.new(), Layout(param.strides), self.new_root()))
             scope.add(node, held[-1])
         makers = [
-            allocator(node.shape, param.strides, to_torch(node.dtype), self.device)
+            allocator(
+                node.shape,
+                param.strides,
+                to_torch(node.dtype),
+                self.device,
+                self.pool_bytes if node in self.results else 0,
+            )
             for node, param in zip(step.outputs, outs, strict=True)
         ]
         run = _kernel_step(
@@ -219,6 +231,17 @@ class Assembler:
         scope.ops.append(Op(run, (source,), (target,)))
 
 
+def _results(graph: Graph) -> set[Node]:
+    """The outputs of the graph, and what they are movements of."""
+    found: set[Node] = set()
+    for output in graph.outputs:
+        node = output.node
+        while node is not None:
+            found.add(node)
+            node = node.inputs[0] if node.op in MOVES else None
+    return found
+
+
 def _copy_step(source: int, target: int) -> Step:
     def run(slots: list[Any]) -> None:
         tensor = slots[source]
@@ -240,11 +263,12 @@ def _kernel_step(
     makers: list[Callable[[Mapping[str, int]], torch.Tensor]],
 ) -> Step:
     operands = tuple((i, *known) for i, known in zip(reads, expected, strict=True))
+    fresh = tuple(zip(outs, makers, strict=True))
     results, symbols = [p for p in kernel.params if p.mode == "out"], kernel.symbols
     if results and all(0 in p.shape for p in results):
 
         def allocate(slots: list[Any]) -> None:
-            for i, make in zip(outs, makers, strict=True):
+            for i, make in fresh:
                 slots[i] = make(slots[0])
 
         return allocate
@@ -260,9 +284,9 @@ def _kernel_step(
                 # The kernel's addresses assume these strides; what lies otherwise is copied, never misread.
                 tensor = relaid(tensor, strides)
             tensors.append(tensor)
-        made = [make(slots[0]) for make in makers]
-        launcher((*tensors, *made), tuple([slots[0][name] for name in symbols]) if symbols else ())
-        for i, tensor in zip(outs, made, strict=True):
-            slots[i] = tensor
+        for i, make in fresh:
+            slots[i] = made = make(slots[0])
+            tensors.append(made)
+        launcher(tensors, tuple([slots[0][name] for name in symbols]) if symbols else ())
 
     return launch

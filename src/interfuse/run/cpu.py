@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import struct
 from collections.abc import Sequence
 
 import torch
@@ -20,15 +21,17 @@ from interfuse.lower.kernel import Kernel
 class Launcher:
     """A loaded kernel. Calling it runs it to the end on the caller's thread and OpenMP's; the GIL is free meanwhile."""
 
-    __slots__ = ("_buffers", "_counts", "_function", "_library", "_sizes", "name")
+    __slots__ = ("_counts", "_function", "_library", "_pack_buffers", "_pack_sizes", "name")
 
     def __init__(self, library: ctypes.CDLL, kernel: Kernel) -> None:
         self.name = kernel.name
         self._library = library
         self._function = library[kernel.name]
         self._function.restype = None
+        self._function.argtypes = (ctypes.c_char_p, ctypes.c_char_p)  # packed bytes: cheaper to make than ctypes arrays
         self._counts = sum(p.mode != "scratch" for p in kernel.params), len(kernel.symbols)
-        self._buffers, self._sizes = ctypes.c_void_p * self._counts[0], ctypes.c_long * self._counts[1]
+        self._pack_buffers = struct.Struct(f"{self._counts[0]}P").pack
+        self._pack_sizes = struct.Struct(f"{self._counts[1]}l").pack
 
     def __call__(self, tensors: Sequence[torch.Tensor], sizes: Sequence[int] = ()) -> None:
         """Run the kernel on the buffers of its parameters in order, scratch left out; a data_ptr() is element 0.
@@ -36,12 +39,14 @@ class Launcher:
         `sizes` are the kernel's symbols in order. Shapes, strides and types are the caller's to get right. LaunchError
         for a wrong count of either.
         """
-        if (len(tensors), len(sizes)) != self._counts:
+        try:
+            buffers, packed = self._pack_buffers(*[t.data_ptr() for t in tensors]), self._pack_sizes(*sizes)
+        except struct.error:
             raise LaunchError(
                 f"{self.name} takes {self._counts[0]} buffers and {self._counts[1]} sizes, not "
                 f"{len(tensors)} and {len(sizes)}: pass them as its parameters stand."
-            )
-        self._function(self._buffers(*[t.data_ptr() for t in tensors]), self._sizes(*sizes) if sizes else None)
+            ) from None
+        self._function(buffers, packed)
 
 
 def load(artifact: Artifact, kernel: Kernel) -> Launcher:

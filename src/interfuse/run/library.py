@@ -16,7 +16,7 @@ import torch
 from interfuse.capture.template import decode, flatten, resolve
 from interfuse.ir.graph import Call, Graph, Input, Literal, Ref
 from interfuse.ir.index import Expr
-from interfuse.run.views import Sizes, Step, concrete
+from interfuse.run.views import Step
 
 VIEWS_NEED_STRIDES = ("aten.view.default", "aten._unsafe_view.default")
 """Targets that fail where their operand lies otherwise than captured; reshape means the same and copies then."""
@@ -184,14 +184,3 @@ def symbol_reader(inputs: Sequence[Input], first: int) -> Callable[[list[Any]], 
                 found.setdefault(dim.name, lambda values, i=slot, k=k: values[i].stride(k))  # type: ignore[misc]
     readers = tuple(found.items())
     return lambda values: {name: read(values) for name, read in readers}
-
-
-def allocator(
-    shape: Sequence[Any], strides: Sequence[Any], dtype: torch.dtype, device: torch.device
-) -> Callable[[Sizes], torch.Tensor]:
-    """A function that allocates an uninitialised tensor of this shape and layout, given the size symbols' values."""
-    empty = torch.empty_strided
-    if all(isinstance(d, int) for d in (*shape, *strides)):
-        fixed_shape, fixed_strides = tuple(shape), tuple(strides)
-        return lambda sizes: empty(fixed_shape, fixed_strides, dtype=dtype, device=device)
-    return lambda sizes: empty(concrete(shape, sizes), concrete(strides, sizes), dtype=dtype, device=device)

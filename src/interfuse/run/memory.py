@@ -1,7 +1,8 @@
 """Peak memory of a call. In: a function. Out: the most bytes allocated at one time above what lived before it.
 
 On CUDA the allocator counts; on the CPU PyTorch's profiler reports every allocation and release of its allocator, in
-order. What libraries allocate behind PyTorch's back is not seen on either.
+order, and pages that the pool keeps idle between calls count from the start. What libraries allocate behind PyTorch's
+back is not seen on either.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import torch
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
+from interfuse.run.pool import SHARED
+
 MEMORY_EVENT = "[memory]"
 """The name that the profiler gives to an allocation or release."""
 
@@ -22,9 +25,10 @@ def peak_bytes(function: Callable[[], Any], warmups: int = 2) -> int:
 
     The call's result counts while it lives. `warmups` calls go first, so that caches and workspaces exist.
     """
+    SHARED.clear()  # what other programs left is not this function's
     for _ in range(warmups):
         function()
-    return _host_peak(function) + _cuda_peak(function)
+    return SHARED.idle_bytes + _host_peak(function) + _cuda_peak(function)
 
 
 def _cuda_peak(function: Callable[[], Any]) -> int:

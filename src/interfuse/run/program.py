@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from interfuse.base.errors import GraphError, LaunchError, UnsupportedError
 from interfuse.base.record import Record
 from interfuse.capture.template import decode
@@ -50,37 +52,47 @@ class _Guarded:
 
     def __call__(self, slots: list[Any]) -> None:
         """Run the choice, or the backup where the choice fails now or failed before."""
-        if self.failed or not self._try(slots):
-            _walk(self.backup, slots)
+        reason = ""
+        if not self.failed:
+            try:
+                _walk(self.choice, slots)
+            except (LaunchError, RuntimeError) as error:
+                reason = f"{type(error).__name__}: {error}"
+        if self.failed or reason:
+            # Here the exception is gone, and with it the frames that keep half-made values alive.
+            self._fall_back(slots, reason)
         for i in self.drops:
             slots[i] = None
 
-    def _try(self, slots: list[Any]) -> bool:
-        try:
-            _walk(self.choice, slots)
-            return True
-        except (LaunchError, RuntimeError) as error:
-            reason = f"{type(error).__name__}: {error}"
-        # Here the exception is gone, and with it the frames that keep half-made values alive.
-        for i in self.clears:
-            slots[i] = None
+    def _fall_back(self, slots: list[Any], reason: str) -> None:
+        if reason:
+            for i in self.clears:
+                slots[i] = None
         with self._lock:
             if not self.failed:
                 self.failed = True
                 self._record.add("fallback", self.name, error=reason)
-        return False
+        _walk(self.backup, slots)
 
 
 class Program:
     """A plan that runs: `program(*inputs)` gives the graph's outputs as a list, in order.
 
     Inputs are what plan.graph.inputs says: tensors, and integers for size symbols. `guarded=False` leaves the backups
-    away, so that a failing step raises. GraphError where the plan reads what nothing gives.
+    away, so that a failing step raises. `pool_bytes`: what the pool may keep of large outputs on the CPU (run/pool.py).
+    GraphError where the plan reads what nothing gives.
     """
 
-    def __init__(self, plan: Plan, launchers: Mapping[str, Launcher], record: Record, guarded: bool = True) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        launchers: Mapping[str, Launcher],
+        record: Record,
+        guarded: bool = True,
+        pool_bytes: int = 0,
+    ) -> None:
         graph = plan.graph
-        build = _Builder(plan, launchers, record, guarded)
+        build = _Builder(plan, launchers, record, guarded, pool_bytes)
         self._steps, self._outputs, self._initial = build.steps, build.outputs, build.assembler.slots.initial
         self._count = len(graph.inputs)
         self._sizes = symbol_reader(graph.inputs, 1)
@@ -117,6 +129,9 @@ class Program:
         return [give(slots) for give in self._outputs]
 
 
+Program.run._boxed_call = True  # type: ignore[attr-defined]  # AOTAutograd's mark of functions that empty their list
+
+
 def subject(plan: Plan, position: int) -> str:
     """What the record calls the region at `position`."""
     return f"{position}:{plan.regions[position].name}"
@@ -125,9 +140,11 @@ def subject(plan: Plan, position: int) -> str:
 class _Builder:
     """Assembles a plan's regions into `steps` and its outputs into `outputs`."""
 
-    def __init__(self, plan: Plan, launchers: Mapping[str, Launcher], record: Record, guarded: bool) -> None:
+    def __init__(
+        self, plan: Plan, launchers: Mapping[str, Launcher], record: Record, guarded: bool, pool_bytes: int
+    ) -> None:
         self.plan, self.record, self.guarded = plan, record, guarded
-        self.assembler = Assembler(plan.graph, launchers)
+        self.assembler = Assembler(plan.graph, launchers, pool_bytes)
         self.blocks: list[list[Op] | tuple[str, list[Op], list[Op]]] = []
         for position in range(len(plan.regions)):
             self._region(position)
@@ -179,11 +196,14 @@ class _Builder:
         for node in region.outputs:
             ours = assembler.find(tried, node, who)
             theirs = assembler.find(backup, node, who)
-            target = Held(assembler.slots.new(), ours.layout, ours.roots | theirs.roots)
+            made_here = any(ours.slot in op.writes for op in tried.ops)
+            slot = ours.slot if made_here else assembler.slots.new()
+            target = Held(slot, ours.layout, ours.roots | theirs.roots)
             same = ours.layout is not None and theirs.layout == ours.layout
             wanted = static(ours.layout.strides) if ours.layout is not None and not same else None
-            assembler.put(tried, ours, target.slot, None)
-            assembler.put(backup, theirs, target.slot, wanted)
+            if not made_here:
+                assembler.put(tried, ours, slot, None)
+            assembler.put(backup, theirs, slot, wanted)
             assembler.scope.add(node, target)
         self.blocks.append((subject(self.plan, position), tried.ops, backup.ops))
 
@@ -292,7 +312,9 @@ def _give(slot: int, output: Output, shared: bool, as_it_is: bool) -> Callable[[
 
     def give(slots: list[Any]) -> Any:
         value = slots[slot]
-        if as_it_is or not hasattr(value, "stride"):
+        if as_it_is or not isinstance(value, torch.Tensor):
+            return value
+        if fixed is not None and not shared and value.stride() == fixed:
             return value
         wanted = value.stride() if strides is None else fixed if fixed is not None else concrete(strides, slots[0])
         return copied(value, wanted) if shared else relaid(value, wanted)

@@ -1,0 +1,184 @@
+"""python -m bench.cpu [case ...]: CPU kernels beside eager, Inductor and a bare loop; bench/results/cpu.json.
+
+In: case names, whole or in part ("softmax", "bf16/256x4096"); all that are not measured yet without any. Out: a data
+file, written after each case, so that an interrupted run keeps what it measured. All contenders take turns in one
+process. Each case is measured in two modes of the allocator: "fresh", as the C library is by default, where large
+outputs are mapped anew at each call, and "reused", where it is told to keep freed memory.
+
+Wall time is the median of the rounds with its 95% interval; `best` is the quickest round and `cpu_ms` the median of
+the process's CPU time, for machines that others work on too: `load` tells how many did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import interfuse
+from bench.__main__ import RESULTS, circumstances, commit
+from bench.cpu_cases import CASES, DTYPES, SIZES, TWINS
+from interfuse.base.knobs import override
+from interfuse.tune.bench import summary
+
+PATH = RESULTS / "cpu.json"
+NAMES = tuple(f"{case}/{dtype}/{size}" for size in SIZES for dtype in DTYPES for case in CASES)
+
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+"""Numbers of mallopt(3)'s parameters."""
+
+Work = Callable[[], Any]
+
+
+def keep_freed_memory(keep: bool) -> bool:
+    """Tell the C library to keep freed memory for the next call, or to hand it back as usual; False where it cannot."""
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "mallopt"):
+        return False
+    library.mallopt(M_MMAP_MAX, 0 if keep else 65536)
+    library.mallopt(M_TRIM_THRESHOLD, 1 << 30 if keep else 128 << 10)
+    if not keep:
+        library.malloc_trim(0)
+    return True
+
+
+def rounds(contenders: Mapping[str, Work], count: int) -> dict[str, dict[str, float]]:
+    """Figures of each contender from `count` interleaved rounds, after two that are not counted."""
+    wall: dict[str, list[float]] = {label: [] for label in contenders}
+    cpu: dict[str, list[float]] = {label: [] for label in contenders}
+    labels = list(contenders)
+    for number in range(-2, count):
+        turn = number % len(labels)
+        for label in labels[turn:] + labels[:turn]:
+            cpu_began, began = time.process_time(), time.perf_counter()
+            contenders[label]()
+            seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
+            if number >= 0:
+                wall[label].append(seconds * 1e3)
+                cpu[label].append(cpu_seconds * 1e3)
+    found = {}
+    for label in labels:
+        t = summary(wall[label])
+        found[label] = {
+            "median_ms": t.median,
+            "low_ms": t.low,
+            "high_ms": t.high,
+            "best_ms": min(wall[label]),
+            "cpu_ms": statistics.median(cpu[label]),
+        }
+    return found
+
+
+def contenders_of(name: str) -> tuple[dict[str, Work], int]:
+    """Who runs in a case, ready to be called, and the bytes that have to cross memory at least."""
+    case_name, dtype, size = name.split("/")
+    case = CASES[case_name]
+    torch.manual_seed(0)
+    inputs = case.inputs(*SIZES[size], DTYPES[dtype])
+    torch._dynamo.reset()
+    twin = TWINS[case.twin]
+    made: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+        "eager": (case.function, inputs),
+        "interfuse": (interfuse.compile(case.function, dynamic=False, race=False), inputs),
+        "inductor": (torch.compile(case.function, backend="inductor", dynamic=False), inputs),
+        "twin": (interfuse.compile(twin.function, dynamic=False, race=False), inputs[: twin.reads]),
+    }
+    whole = inputs[0].numel() * inputs[0].element_size()
+    return {k: _bound(f, args) for k, (f, args) in made.items()}, whole * (twin.reads + twin.writes)
+
+
+def _bound(function: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> Work:
+    return lambda: function(*inputs)
+
+
+def measure(name: str, count: int) -> dict[str, Any]:
+    """One case in both modes of the allocator."""
+    works, moved = contenders_of(name)
+    result: dict[str, Any] = {"bytes": moved, "rounds": count, "load": os.getloadavg()[0]}
+    for mode in ("fresh", "reused"):
+        if keep_freed_memory(mode == "reused") or mode == "fresh":
+            result[mode] = rounds(works, count)
+    keep_freed_memory(False)
+    return result
+
+
+def table(cases: Mapping[str, Any], mode: str) -> Table:
+    """Milliseconds by the median, how many times faster than the others, and the share of the twin's speed."""
+    out = Table(
+        "case", "eager ms", "inductor ms", "interfuse ms", "twin ms", "x eager", "x inductor", "of the twin", title=mode
+    )
+    for name in sorted(cases, key=lambda n: NAMES.index(n) if n in NAMES else len(NAMES)):
+        found = cases[name].get(mode)
+        if found is None:
+            continue
+        ms = {label: figures["median_ms"] for label, figures in found.items()}
+        ours = ms["interfuse"]
+        out.add_row(
+            name,
+            *(f"{ms[k]:.3f}" for k in ("eager", "inductor", "interfuse", "twin")),
+            f"{ms['eager'] / ours:.2f}x",
+            f"{ms['inductor'] / ours:.2f}x",
+            f"{ms['twin'] / ours:.0%}",
+        )
+    return out
+
+
+def geomeans(cases: Mapping[str, Any]) -> dict[str, float]:
+    """How many times faster than Inductor, as geometric means by mode and element type."""
+    found: dict[str, list[float]] = {}
+    for name, case in cases.items():
+        for mode in ("fresh", "reused"):
+            if mode in case:
+                ratio = case[mode]["inductor"]["median_ms"] / case[mode]["interfuse"]["median_ms"]
+                found.setdefault(f"{mode}/{name.split('/')[1]}", []).append(ratio)
+    return {key: statistics.geometric_mean(ratios) for key, ratios in sorted(found.items())}
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench.cpu", description="Measure CPU kernels.")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="parts of names like gelu_erf/f32/2048x4096")
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="threads of every contender")
+    parser.add_argument("--again", action="store_true", help="measure what the data file has already, too")
+    parser.add_argument("--out", type=Path, default=PATH)
+    args = parser.parse_args()
+    unknown = [part for part in args.cases if not any(part in name for name in NAMES)]
+    if unknown:
+        parser.error(f"no case has {', '.join(unknown)} in its name; the names are {', '.join(NAMES)}")
+    data = json.loads(args.out.read_text()) if args.out.exists() else {"cases": {}}
+    wanted = [n for n in NAMES if not args.cases or any(part in n for part in args.cases)]
+    todo = wanted if args.again or args.cases else [n for n in wanted if n not in data["cases"]]
+    torch.set_num_threads(args.threads)
+    console, told = Console(), circumstances("cpu", commit())
+    with tempfile.TemporaryDirectory() as folder, override(cache_dir=Path(folder)), torch.inference_mode():
+        try:
+            for name in track(todo, "measuring", console=Console(stderr=True), transient=True):
+                data["cases"][name] = {**measure(name, args.rounds), "circumstances": told}
+                data["geomean_against_inductor"] = geomeans(data["cases"])
+                args.out.parent.mkdir(parents=True, exist_ok=True)
+                args.out.write_text(json.dumps(data, indent=1) + "\n")
+        except KeyboardInterrupt:
+            console.print("stopped; what was measured is kept")
+    for mode in ("fresh", "reused"):
+        console.print(table({n: c for n, c in data["cases"].items() if n in wanted}, mode))
+    console.print({key: f"{ratio:.2f}x" for key, ratio in geomeans(data["cases"]).items()})
+    console.print(f"written to {args.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

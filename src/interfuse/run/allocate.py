@@ -1,0 +1,43 @@
+"""Memory for what kernels write. In: shape, layout, type, device. Out: a function that gives uninitialised tensors.
+
+Large results of a program on the CPU come from the pool of pages; everything else is PyTorch's allocator's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._C._dynamo import guards
+
+from interfuse.run.pool import FROM_BYTES, SHARED, bytes_of
+from interfuse.run.views import Sizes, concrete
+
+_empty_strided_cpu = guards._empty_strided_cpu  # type: ignore[attr-defined]
+"""torch.empty_strided without its argument parser, which costs more than the allocation of a small tensor."""
+
+
+def allocator(
+    shape: Sequence[Any], strides: Sequence[Any], dtype: torch.dtype, device: torch.device, pool_bytes: int = 0
+) -> Callable[[Sizes], torch.Tensor]:
+    """A function that allocates an uninitialised tensor of this shape and layout, given the size symbols' values.
+
+    On the CPU, with `pool_bytes`, large ones lie on pages of the shared pool, which then keeps so many bytes at most.
+    """
+    static = all(isinstance(d, int) for d in (*shape, *strides))
+    fixed_shape, fixed_strides = tuple(shape), tuple(strides)
+    if device.type != "cpu":
+        empty = torch.empty_strided
+        if static:
+            return lambda sizes: empty(fixed_shape, fixed_strides, dtype=dtype, device=device)
+        return lambda sizes: empty(concrete(shape, sizes), concrete(strides, sizes), dtype=dtype, device=device)
+    if static and bytes_of(shape, strides, dtype) < FROM_BYTES:
+        pool_bytes = 0
+    if pool_bytes and static:
+        return lambda sizes: SHARED.empty_strided(fixed_shape, fixed_strides, dtype, pool_bytes)
+    if pool_bytes:
+        return lambda sizes: SHARED.empty_strided(concrete(shape, sizes), concrete(strides, sizes), dtype, pool_bytes)
+    if static:
+        return lambda sizes: _empty_strided_cpu(fixed_shape, fixed_strides, dtype)
+    return lambda sizes: _empty_strided_cpu(concrete(shape, sizes), concrete(strides, sizes), dtype)
