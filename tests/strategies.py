@@ -1,10 +1,10 @@
-"""Random fusable expression graphs. In: Hypothesis. Out: `regions()`: inputs and outputs that one row kernel can
+"""Random fusable expression graphs. In: Hypothesis. Out: `regions()`: inputs and outputs that one kernel can
 compute.
 
-Every value is either full (rows x the trailing extent) or reduced over that extent, so that all reductions of a region
-fit one kernel. Narrow floats are widened on reading and rounded after every operator, as capture does it. Steps of
-value (comparisons, casts to bool) only see values that every implementation computes to the same bits, so that a
-rounding never turns one over.
+Every value is either full (rows x an extent x what lies inside, mostly nothing) or reduced over that extent, so that
+all reductions of a region fit one kernel. Narrow floats are widened on reading and rounded after every operator, as
+capture does it. Steps of value (comparisons, casts to bool) only see values that every implementation computes to the
+same bits, so that a rounding never turns one over.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from interfuse.ir.dtypes import BF16, BOOL, F16, F32, I32, I64, DType
 from interfuse.ir.node import Node, topological
 
 ROW_SHAPES = ((), (1,), (3,), (17,), (2, 3), (1, 5), (33,), (4, 1))
+INNER_SHAPES = ((), (), (), (5,), (2, 17))
 EXTENTS = (1, 3, 8, 17, 33, 64)
 STORED = (F32, F32, F16, BF16, I64, I32, BOOL)
 KINDS = ("random", "large", "tiny", "constant", "special")
@@ -82,7 +83,8 @@ class _Builder:
         self.draw = draw
         self.rows: tuple[int, ...] = draw(st.sampled_from(ROW_SHAPES))
         self.extent: int = draw(st.sampled_from(EXTENTS))
-        self.shape = (*self.rows, self.extent)
+        self.inner: tuple[int, ...] = draw(st.sampled_from(INNER_SHAPES))
+        self.shape = (*self.rows, self.extent, *self.inner)
         self.inputs: list[Node] = []
         self.pool: list[_Value] = []
         self.reduced: list[_Value] = []
@@ -107,8 +109,8 @@ class _Builder:
         shape = {
             "full": self.shape,
             "permuted": tuple(self.shape[order.index(k)] for k in range(len(order))),
-            "row": (self.extent,),
-            "column": (*self.rows, 1),
+            "row": (self.extent, *self.inner),
+            "column": (*self.rows, 1, *self.inner),
             "number": (),
         }[form]
         x = b.placeholder(f"x{len(self.inputs)}", dtype, shape)
@@ -120,12 +122,13 @@ class _Builder:
     def add_parts(self, dtype: DType) -> None:
         """One input whose parts are used side by side: halves or every other element of a wider row."""
         step = self.draw(st.sampled_from((1, 2)))
-        x = b.placeholder(f"x{len(self.inputs)}", dtype, (*self.rows, 2 * self.extent))
+        x = b.placeholder(f"x{len(self.inputs)}", dtype, (*self.rows, 2 * self.extent, *self.inner))
         self.inputs.append(x)
         wide = b.cast(x, F32) if dtype.is_narrow else x
-        zeros, ones = (0,) * len(self.rows), (1,) * len(self.rows)
+        outer, inner = len(self.rows), len(self.inner)
         for start in (0, self.extent if step == 1 else 1):
-            part = b.take_slice(wide, (*zeros, start), self.shape, (*ones, step))
+            starts, steps = (*(0,) * outer, start, *(0,) * inner), (*(1,) * outer, step, *(1,) * inner)
+            part = b.take_slice(wide, starts, self.shape, steps)
             self.pool.append(_Value(part, dtype, True))
 
     def joined(self, x: _Value, y: _Value) -> tuple[Node, Node, DType]:
@@ -180,11 +183,11 @@ class _Builder:
             self.pool.append(_Value(b.cast(x.node, to), to, True))
 
     def reduce(self) -> None:
-        """A reduction over the trailing axis; its result joins the full values again, broadcast."""
+        """A reduction over the extent; its result joins the full values again, broadcast."""
         x = self.pick("float", "int", "bool")
         if not x:
             return
-        last, node, stored = len(self.shape) - 1, x.node, x.stored
+        last, node, stored = len(self.rows), x.node, x.stored
         if node.dtype is BOOL:
             out = b.reduce(self.draw(st.sampled_from(("any", "all"))), node, (last,), keepdims=True)
         elif node.dtype.kind == "int":
@@ -216,7 +219,7 @@ class _Builder:
         value = self.draw(st.sampled_from(made + self.reduced))
         node = b.cast(value.node, value.stored)
         if value.node.shape != self.shape and self.draw(st.booleans()):
-            node = b.reshape(node, self.rows)
+            node = b.reshape(node, (*self.rows, *self.inner))
         return _worked_on(value) if node.op in ("input", "slice") else node
 
 

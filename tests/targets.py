@@ -10,5 +10,5 @@ from dataclasses import replace
 from interfuse.lower.families import CPU, GPU, Target
 
 CPUS: dict[str, Target] = {"cpu": CPU, "cpu-streamed": replace(CPU, row_elements=4, scratch_bytes=0)}
-GPUS: dict[str, Target] = {"gpu": GPU, "gpu-streamed": replace(GPU, row_elements=4, tile_elements=16)}
+GPUS: dict[str, Target] = {"gpu": GPU, "gpu-streamed": replace(GPU, row_elements=4, tile_elements=16, lanes=4)}
 ALL: dict[str, Target] = {**CPUS, **GPUS}

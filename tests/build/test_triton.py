@@ -65,6 +65,10 @@ def test_families_by_lowering_keep_to_the_limits(device: str, cache: Path) -> No
     for dtype in (F32, F64, I64, I32, BF16, BOOL):
         long = cases.softmax_region(dtype, 64, 131072) if dtype.is_float else cases.reduction_region(dtype, 64, 131072)
         sources.append(emit(cases.lowered(*long)[0]))
+        for rows in () if dtype.is_narrow else (20, 4096):
+            sources.append(emit(cases.lowered(*cases.reduction_region(dtype, rows, 1000, axis=0))[0]))
+        if dtype.is_float:
+            sources.append(emit(cases.lowered(*cases.softmax_region(dtype, 4096, 1000, axis=0))[0]))
     sources += [emit(cases.transposed(4096, 1000, F32, 32, 32)), emit(cases.carried(64, 100000, F32, block=2048))]
     for r in compiled(sources, profile, cache):
         assert check(r, profile) is None, r

@@ -64,7 +64,7 @@ def test_the_pipeline_page_names_every_stage_pass_rewrite_and_family() -> None:
 def families() -> set[str]:
     """The family of every kernel that the lowering of a map and of a row gives."""
     x = b.placeholder("x", F32, (4, 8))
-    outputs = (b.apply("neg", x), b.reduce("sum", x, (1,)))
+    outputs = (b.apply("neg", x), b.reduce("sum", x, (1,)), b.reduce("sum", x, (0,)))
     layouts = {n: contiguous(n.shape) for n in (x, *outputs)}
     every = targets.ALL.values()
     return {lower("k", Work((o,), frozenset((x,)), layouts), t)[0].family for o in outputs for t in every}

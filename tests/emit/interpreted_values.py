@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType
 from interfuse.ir.evaluate import evaluate
+from interfuse.lower.families import Target
 from tests import strategies, targets
 from tests.emit import triton_cases as cases
 from tests.kernels import BUILDERS, reference
@@ -61,6 +62,12 @@ def test_reductions(dtype: DType, rows: int, cols: int) -> None:
 @pytest.mark.parametrize("dtype", (F32, F64, I64, I16, U8, BOOL), ids=str)
 def test_streamed_reductions(dtype: DType) -> None:
     cases.check_reductions(dtype, 3, 37, "cpu", targets.GPUS["gpu-streamed"])
+
+
+@pytest.mark.parametrize("target", targets.GPUS.values(), ids=targets.GPUS)
+@pytest.mark.parametrize("dtype", (F32, I64, U8, BOOL), ids=str)
+def test_column_reductions(dtype: DType, target: Target) -> None:
+    cases.check_reductions(dtype, 19, 37, "cpu", target, axis=0)
 
 
 @pytest.mark.parametrize("source", (F32, F16, I64, I32, U8, BOOL), ids=str)

@@ -208,34 +208,35 @@ def check_operators(dtype: DType, device: str, ulps: float) -> None:
 # --- reductions
 
 
-def reduction_region(dtype: DType, rows: int, cols: int) -> tuple[list[Node], list[Node]]:
-    """Every reduction of `dtype` along the rows of [rows, cols]."""
+def reduction_region(dtype: DType, rows: int, cols: int, axis: int = 1) -> tuple[list[Node], list[Node]]:
+    """Every reduction of `dtype` along the rows of [rows, cols], or the columns."""
     x = b.placeholder("x", dtype, (rows, cols))
     ops = ("any", "all") if dtype is BOOL else ("sum", "prod", "max", "min", "argmax", "argmin")
-    return [x], [b.reduce(op, x, (1,)) for op in ops]
+    return [x], [b.reduce(op, x, (axis,)) for op in ops]
 
 
-def softmax_region(dtype: DType, rows: int, cols: int) -> tuple[list[Node], list[Node]]:
-    """softmax along the rows of [rows, cols], with the row's mean and variance beside it."""
+def softmax_region(dtype: DType, rows: int, cols: int, axis: int = 1) -> tuple[list[Node], list[Node]]:
+    """softmax along the rows of [rows, cols], or the columns, with mean and variance beside it."""
     x = b.placeholder("x", dtype, (rows, cols))
     wide = b.cast(x, F32) if dtype.is_narrow else x
 
     def along(op: str, v: Node) -> Node:
-        return b.expand(b.reduce(op, v, (1,), keepdims=True), v.shape)
+        return b.expand(b.reduce(op, v, (axis,), keepdims=True), v.shape)
 
     e = b.apply("exp", b.apply("sub", wide, along("max", wide)))
-    statistics = [b.reduce("mean", wide, (1,)), b.reduce("variance", wide, (1,), correction=1)]
+    statistics = [b.reduce("mean", wide, (axis,)), b.reduce("variance", wide, (axis,), correction=1)]
     return [x], [b.cast(n, dtype) for n in (b.apply("div", e, along("sum", e)), *statistics)]
 
 
-def check_reductions(dtype: DType, rows: int, cols: int, device: str, target: Target = GPU) -> None:
-    """Every reduction along odd rows; in floats also rows with a NaN and rows of infinities."""
+def check_reductions(dtype: DType, rows: int, cols: int, device: str, target: Target = GPU, axis: int = 1) -> None:
+    """Every reduction along odd rows or columns; in floats also ones with a NaN and ones of infinities."""
     rng = np.random.default_rng(cols)
     x = rng.random((rows, cols)) < 0.9 if dtype is BOOL else rng.integers(0, 4, (rows, cols)).astype(dtype.numpy)
     if dtype.is_float:
         x = (rng.standard_normal((rows, cols)) * 1.5).astype(dtype.numpy)
         x[0, cols // 2], x[-1, :] = np.nan, -np.inf
-    inputs, outputs = reduction_region(dtype, rows, cols)
+    x = np.ascontiguousarray(x if axis else x.T)
+    inputs, outputs = reduction_region(dtype, *x.shape, axis)
     values = {inputs[0]: x}
     got, plain, exact = (
         run_region(inputs, outputs, values, device, target),
@@ -245,7 +246,7 @@ def check_reductions(dtype: DType, rows: int, cols: int, device: str, target: Ta
     for node, g, p, e in zip(outputs, got, plain, exact, strict=True):
         assert misplaced(g, p) == 0, f"{node.op} of {dtype}[{rows}, {cols}]"
         if node.op in ("sum", "prod") and dtype.is_float:
-            size = np.abs(x.astype(np.float64)).sum(1) if node.op == "sum" else np.abs(e)
+            size = np.abs(x.astype(np.float64)).sum(axis) if node.op == "sum" else np.abs(e)
             fine = np.isfinite(e)
             assert (np.abs(g[fine] - e[fine]) <= 2 * cols * dtype.ulp * size[fine] + 1e-37).all(), (
                 f"{node.op} of {dtype}[{rows}, {cols}]"

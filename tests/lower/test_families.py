@@ -34,13 +34,18 @@ def _wide(value: float, like: Node) -> Node:
     return b.broadcast(b.constant(value, like.dtype), like.shape)
 
 
+def _along(op: str, x: Node, axis: int, **attrs: float) -> Node:
+    return b.expand(b.reduce(op, x, (axis,), keepdims=True, **attrs), x.shape)
+
+
 def _row_wise(op: str, x: Node, **attrs: float) -> Node:
-    return b.expand(b.reduce(op, x, (len(x.shape) - 1,), keepdims=True, **attrs), x.shape)
+    return _along(op, x, len(x.shape) - 1, **attrs)
 
 
-def softmax(x: Node) -> Node:
-    e = b.apply("exp", b.apply("sub", x, _row_wise("max", x)))
-    return b.apply("div", e, _row_wise("sum", e))
+def softmax(x: Node, axis: int | None = None) -> Node:
+    axis = len(x.shape) - 1 if axis is None else axis
+    e = b.apply("exp", b.apply("sub", x, _along("max", x, axis)))
+    return b.apply("div", e, _along("sum", e, axis))
 
 
 def layer_norm(x: Node, weight: Node, bias: Node) -> Node:
@@ -102,6 +107,25 @@ def places() -> tuple[list[Node], list[Node]]:
     same = b.expand(b.take_slice(x, (0, 2), (5, 1)), x.shape)
     small = b.reduce("argmin", b.apply("abs", x), (1,))
     return [x], [b.reduce("argmax", x, (1,)), small, b.reduce("argmax", same, (1,)), softmax(x)]
+
+
+def column_softmax() -> tuple[list[Node], list[Node]]:
+    x, bias = _in("x", 2, 21, 35), _in("bias", 35)
+    y = b.apply("add", x, b.broadcast(bias, x.shape))
+    return [x, bias], [softmax(y, 1), b.reduce("max", y, (1,))]
+
+
+def column_statistics() -> tuple[list[Node], list[Node]]:
+    x = _in("x", 40, 19, dtype=F16)
+    wide = b.cast(x, F32)
+    found = [b.reduce("mean", wide, (0,)), b.reduce("variance", wide, (0,), correction=1), b.reduce("sum", wide, (0,))]
+    return [x], [*found, b.reduce("argmax", wide, (0,))]
+
+
+def leading_axes() -> tuple[list[Node], list[Node]]:
+    x, w = _in("x", 3, 4, 5, 6), _in("w", 6)
+    total = b.reduce("sum", b.apply("mul", x, b.broadcast(w, x.shape)), (0, 1), keepdims=True)
+    return [x, w], [b.apply("sub", x, b.expand(total, x.shape)), b.apply("exp", b.reshape(total, (5, 6)))]
 
 
 def two_axis_reduction() -> tuple[list[Node], list[Node]]:
@@ -167,6 +191,9 @@ MAKERS: list[Maker] = [
     softmax_rows,
     statistics,
     places,
+    column_softmax,
+    column_statistics,
+    leading_axes,
     two_axis_reduction,
     whole_reduction,
     flattened_rows,
@@ -286,10 +313,10 @@ def test_a_trailing_transpose_is_stored_through() -> None:
 
 
 def _refusals() -> dict[str, tuple[list[Node], list[Node], str]]:
-    x, c, empty = _in("x", 8, 16), _in("c", 4, dtype=C64), _in("e", 0, 4)
+    x, four, c, empty = _in("x", 8, 16), _in("f", 2, 3, 4, 5), _in("c", 4, dtype=C64), _in("e", 0, 4)
     n = b.placeholder("n", F32, (sym("s0", 1), 4))
     return {
-        "outer axis": ([x], [b.reduce("sum", x, (0,))], "trailing axes"),
+        "axes apart": ([four], [b.reduce("sum", four, (0, 2))], "axes apart"),
         "two shapes": ([x], [b.reduce("sum", x, (1,)), b.reduce("sum", x, (0, 1))], "different shapes"),
         "scan": ([x], [b.scan("cumsum", x, 1)], "no scan family"),
         "empty": ([empty], [b.apply("neg", empty)], "empty"),

@@ -16,6 +16,7 @@ from tests.plan.made import PROFILE, captured, planned
 
 X, Y, W, V = torch.randn(16, 32), torch.randn(16, 32), torch.randn(48, 32), torch.randn(32)
 B = torch.randn(48)
+IMAGE, C, SPREAD = torch.randn(2, 4, 5, 6), torch.randn(4), torch.rand(4)
 
 
 def names(plan: Plan) -> list[str]:
@@ -50,9 +51,16 @@ def check_order(plan: Plan) -> None:
         (lambda: F.gelu(F.linear(X, W)), ["linear+gelu"]),
         (lambda: F.gelu(F.linear(X, W)) * 2, ["linear", "gelu+mul"]),
         (lambda: torch.softmax(torch.softmax(X, -1).t().contiguous(), -1), ["softmax+clone", "softmax"]),
-        (lambda: X.sum(0) + 1, ["sum", "add"]),
+        (lambda: X.sum(0) + 1, ["sum+add"]),
+        (lambda: torch.softmax(X * 2, 0), ["mul+softmax"]),
+        (lambda: (X.mean(0), X.var(0), X.sum(1)), ["mean+var", "sum"]),
+        (lambda: F.silu(F.group_norm(IMAGE, 2, C, C)), ["native_group_norm+silu"]),
+        (
+            lambda: F.relu(F.batch_norm(IMAGE, C, SPREAD, C, C)) + IMAGE,
+            ["native_batch_norm_legit_no_training+relu+add"],
+        ),
     ],
-    ids=range(13),
+    ids=range(17),
 )
 def test_what_joins(f: Callable[[], Any], expected: list[str]) -> None:
     plan, _ = planned(f)

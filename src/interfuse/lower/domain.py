@@ -1,8 +1,9 @@
 """Iteration domains. In: the outputs of a region and the nodes it reads. Out: the rows and columns that its kernel
 walks.
 
-A kernel walks `rows` by `cols`. Where the region reduces, every reduction must run over trailing dimensions of one
-common size (the columns); every output has rows x cols elements or one a row. Where it does not, the domain is the
+A kernel walks `rows` by `cols`. Where the region reduces, every reduction must run over neighbouring dimensions of one
+common size (the columns), with `inner` elements after them; every output has rows x cols x inner elements, or rows x
+inner where the columns are reduced. Where it does not, the domain is the
 outputs' common element count, split so that as many elements as possible lie on one axis along which each access has
 one stride.
 """
@@ -22,11 +23,17 @@ from interfuse.ir.ops import MOVES, POINTWISE, REDUCES, TABLE
 
 @dataclass(frozen=True)
 class Domain:
-    """rows x cols; `reduces` tells whether the columns are a reduction axis."""
+    """rows x cols x inner; `reduces` tells whether the columns are a reduction axis."""
 
     rows: int
     cols: int
     reduces: bool
+    inner: int = 1
+
+    @property
+    def kept(self) -> int:
+        """How many elements a reduction leaves."""
+        return self.rows * self.inner
 
 
 def inside(outputs: Iterable[Node], inputs: frozenset[Node]) -> list[Node]:
@@ -74,17 +81,18 @@ def check_operators(nodes: Iterable[Node], backend: str) -> None:
         )
 
 
-def _reduced(node: Node) -> tuple[int, int]:
-    """(rows, cols) of one reduction; UnsupportedError where its axes are not the trailing ones."""
+def _reduced(node: Node) -> tuple[int, int, int]:
+    """(rows, cols, inner) of one reduction; UnsupportedError where its axes are not neighbours."""
     shape = static(node.inputs[0].shape)
     axes = [a for a in node.attr("axes") if shape[a] != 1]
     kept = [k for k, d in enumerate(shape) if d != 1 and k not in node.attr("axes")]
-    if axes and kept and min(axes) < max(kept):
+    if any(min(axes) < k < max(axes) for k in kept if axes):
         raise UnsupportedError(
-            f"{node.op} over axes {tuple(node.attr('axes'))} of {list(shape)}: only trailing axes have a family yet"
+            f"{node.op} over axes {tuple(node.attr('axes'))} of {list(shape)}: axes apart have no family yet"
         )
     cols = math.prod(shape[a] for a in axes)
-    return math.prod(shape) // max(cols, 1), cols
+    inner = math.prod(shape[k] for k in kept if axes and k > max(axes))
+    return math.prod(shape) // max(cols * inner, 1), cols, inner
 
 
 def find(outputs: tuple[Node, ...], inputs: frozenset[Node]) -> Domain:
@@ -95,15 +103,16 @@ def find(outputs: tuple[Node, ...], inputs: frozenset[Node]) -> Domain:
         raise UnsupportedError("empty tensor: nothing to launch")
     reductions = {_reduced(n) for n in nodes if n.op in REDUCES}
     if len(reductions) > 1:
-        raise UnsupportedError(f"reductions of different shapes: {sorted(reductions)} (rows, columns)")
+        raise UnsupportedError(f"reductions of different shapes: {sorted(reductions)} (rows, columns, inner)")
     if not reductions:
         if len(sizes) > 1:
             raise UnsupportedError(f"outputs of different sizes: {sorted(sizes)}")
         return Domain(1, sizes.pop(), False)
-    rows, cols = reductions.pop()
-    if not sizes <= {rows, rows * cols}:
-        raise UnsupportedError(f"outputs of {sorted(sizes)} elements do not fit {rows} rows of {cols}")
-    return Domain(rows, cols, True)
+    rows, cols, inner = reductions.pop()
+    domain = Domain(rows, cols, True, inner)
+    if not sizes <= {domain.kept, domain.kept * cols}:
+        raise UnsupportedError(f"outputs of {sorted(sizes)} elements do not fit {domain.kept} reductions of {cols}")
+    return domain
 
 
 def push(output: Node, core_index: tuple[Expr, ...], chain: list[Node]) -> tuple[Expr, ...]:

@@ -5,6 +5,8 @@ A family only chooses roles and sizes; the tracing and the loop tree are one for
     map             no reduction. One flat axis where every access has one stride along it, else rows x columns.
     row, resident   reductions over trailing axes, the row held on chip: in registers of a program on a GPU, in cache
                     lines and a scratch row on a CPU. Short rows share a program on a GPU.
+    column          reductions over leading or middle axes: neighbouring columns in the lanes of a program, the reduced
+                    axis walked step by step, or on a GPU held at once where it is short.
     row, streamed   the same for rows that do not fit on chip: every phase loads and computes again.
 """
 
@@ -70,24 +72,28 @@ def lower(name: str, work: Work, target: Target, doc: tuple[str, ...] = ()) -> t
     layouts = {**work.layouts, **{r: work.layouts[o] for r, o in zip(roots, work.outputs, strict=True)}}
     domain = find(roots, work.inputs)
     if domain.reduces:
-        axes = _row_axes(domain, target)
+        axes = (_row_axes if domain.inner == 1 else _column_axes)(domain, target)
         trace = _trace(roots, work.inputs, layouts, domain)
     else:
         domain, trace = _map_domain(roots, work.inputs, layouts)
         axes = _map_axes(domain, target)
     body, scratch = statements(trace, axes[-1])
-    streamed = domain.reduces and (domain.cols > target.row_elements or _bytes(scratch) > target.scratch_bytes)
-    if streamed:
+    family = "map" if not domain.reduces else "row, resident" if domain.inner == 1 else "column"
+    if domain.reduces and ((scratch and domain.inner > 1) or not _fits(domain, scratch, target)):
         body, scratch = statements(trace, axes[-1], keep=False)
+        family = family.replace("resident", "streamed")
     params, reads = _params(trace, roots, work, layouts)
     warps = _warps(axes) if target.backend == "triton" else 1
-    family = "map" if not domain.reduces else "row, streamed" if streamed else "row, resident"
     order = f"{family}/{target.backend}/{target.lanes}/{axes[-1].block}" if domain.reduces else ""
     return Kernel(name, (*params, *scratch), axes, body, doc, (), family, warps, order), reads
 
 
 def _trace(roots: tuple[Node, ...], inputs: frozenset[Node], layouts: Mapping[Node, Layout], domain: Domain) -> Trace:
-    tracer = Tracer(inputs, layouts, domain, sym("row", 0, domain.rows - 1), sym("col", 0, domain.cols - 1))
+    row, col = sym("row", 0, domain.rows - 1), sym("col", 0, domain.cols - 1)
+    tracer = Tracer(inputs, layouts, domain, row, col)
+    if domain.inner > 1:
+        row, col = sym("outer", 0, domain.rows - 1), sym("row", 0, domain.cols - 1)
+        tracer = Tracer(inputs, layouts, domain, row, col, sym("col", 0, domain.inner - 1))
     for k, root in enumerate(roots):
         tracer.output(root, _out_name(k, len(roots)))
     return tracer.trace
@@ -137,6 +143,17 @@ def _row_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
     return (Axis("row", domain.rows, Role.GRID, together), Axis("col", domain.cols, Role.TILE, block))
 
 
+def _column_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
+    outer = (Axis("outer", domain.rows, Role.GRID),)
+    if target.backend == "cpp":
+        return (*outer, Axis("col", domain.inner, Role.GRID, target.lanes), Axis("row", domain.cols, Role.SERIAL))
+    lanes = min(_power(domain.inner), target.lanes)
+    together = target.tile_elements // lanes
+    held = domain.cols <= together
+    row = Axis("row", domain.cols, Role.TILE if held else Role.SERIAL, _power(domain.cols) if held else together)
+    return (*outer, Axis("col", domain.inner, Role.GRID, lanes), row)
+
+
 def _power(n: int) -> int:
     """The smallest power of two that is at least n."""
     return 1 << max(n - 1, 0).bit_length()
@@ -146,6 +163,11 @@ def _warps(axes: tuple[Axis, ...]) -> int:
     """Warps for the tile of one program: eight elements a thread, between one and sixteen warps."""
     tile = math.prod(a.block for a in axes)
     return min(16, max(1, _power(tile) // 256))
+
+
+def _fits(domain: Domain, scratch: tuple[Param, ...], target: Target) -> bool:
+    """True where a row, and what it keeps between passes, fits on chip."""
+    return domain.cols <= target.row_elements and _bytes(scratch) <= target.scratch_bytes
 
 
 def _bytes(scratch: tuple[Param, ...]) -> int:

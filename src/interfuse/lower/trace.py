@@ -15,7 +15,7 @@ from typing import Union
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir.dtypes import I64
-from interfuse.ir.index import Expr, delinearize, linear, symbols
+from interfuse.ir.index import Expr, const, delinearize, linear, symbols
 from interfuse.ir.layout import Layout
 from interfuse.ir.node import Node
 from interfuse.ir.ops import MOVES, REDUCES
@@ -44,7 +44,7 @@ class _Names:
     """Readable, unique names."""
 
     def __init__(self) -> None:
-        self._used: dict[str, int] = {"row": 1, "col": 1, "at": 1, "tl": 1, "triton": 1}
+        self._used: dict[str, int] = {"outer": 1, "row": 1, "col": 1, "at": 1, "tl": 1, "triton": 1}
 
     def take(self, wish: str) -> str:
         """`wish` as an identifier, numbered where it is taken."""
@@ -56,22 +56,28 @@ class _Names:
 
 
 class Tracer:
-    """Traces one region. `row` and `col` are the domain's index symbols; `names` maps each input and output to a
-    buffer name.
+    """Traces one region. `row`, `col` and `inner` are the indices along the domain's rows, columns and what lies after
+    them: symbols, or 0 where there is one index only.
     """
 
     def __init__(
-        self, inputs: frozenset[Node], layouts: Mapping[Node, Layout], domain: Domain, row: Expr, col: Expr
+        self,
+        inputs: frozenset[Node],
+        layouts: Mapping[Node, Layout],
+        domain: Domain,
+        row: Expr,
+        col: Expr,
+        inner: Expr = const(0),
     ) -> None:
         self._inputs, self._layouts, self._domain = inputs, layouts, domain
-        self._row, self._col = row, col
+        self._row, self._col, self._inner = row, col, inner
         self._memo: dict[tuple[Node, tuple[Expr, ...]], Value] = {}
         self._names = _Names()
         self.trace = Trace()
 
     def _axes(self, *expressions: Expr) -> tuple[str, ...]:
         found = frozenset().union(*(symbols(e) for e in expressions)) if expressions else frozenset()
-        return tuple(s.name for s in (self._row, self._col) if s in found)
+        return tuple(s.name for s in (self._row, self._col, self._inner) if s in found)
 
     def _new(self, wish: str, node: Node, axes: tuple[str, ...]) -> Value:
         return Value(self._names.take(wish), node.dtype, axes)
@@ -85,8 +91,8 @@ class Tracer:
         """Trace an output and store it into `buffer`, laid out as the region's layouts say."""
         domain = self._domain
         core, chain = core_of(node, self._inputs)
-        wide = domain.cols > 1 and math.prod(static(node.shape)) == domain.rows * domain.cols
-        flat = self._row * domain.cols + self._col if wide else self._row
+        wide = domain.cols > 1 and math.prod(static(node.shape)) == domain.kept * domain.cols
+        flat = (self._row * domain.cols + self._col if wide else self._row) * domain.inner + self._inner
         index = delinearize(flat, core.shape)
         value = self.value(core, index)
         layout = self._layouts[node]
@@ -115,10 +121,10 @@ class Tracer:
         if node.op in MOVES:
             return [(node.inputs[0], pull(node, index))]
         if node.op in REDUCES:
-            return [(node.inputs[0], self._inner(node, index))]
+            return [(node.inputs[0], self._operand_index(node, index))]
         return [(operand, index) for operand in node.inputs]
 
-    def _inner(self, node: Node, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    def _operand_index(self, node: Node, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """The operand's index of a reduction: the column spread over the reduced dimensions."""
         if any(self._col in symbols(i) for i in index):
             raise UnsupportedError(f"{node.op}: its result is needed in another order than its rows")
@@ -144,7 +150,8 @@ class Tracer:
             return self._add(Let(self._new("position", node, out.axes), "cast", (position,)), 0)
         if node.op in REDUCES:
             return self._reduced(node, parts[0])
-        axes = tuple(s.name for s in (self._row, self._col) if any(s.name in p.axes for p in parts))
+        order = (self._row.name, self._col.name, self._inner.name)
+        axes = tuple(name for name in order if any(name in p.axes for p in parts))
         made = Let(self._new(node.hint or node.op, node, axes), node.op, tuple(parts), node.attrs, node.source)
         return self._add(made, max((depth[p] for p in parts), default=0))
 
