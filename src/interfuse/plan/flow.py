@@ -55,7 +55,8 @@ def analyse(graph: Graph) -> Flow:
     inputs = frozenset(i.node for i in graph.inputs)
     producer: dict[Node, int] = {}
     for k, call in enumerate(graph.calls):
-        if call.view_of is None:
+        # An opaque view (of complex numbers, say) is no movement that readers could follow: its result is a buffer too.
+        if call.view_of is None or call.opaque:
             for out in call.outs:
                 # Capture makes a result that only moves something a `copy`, but for constants.
                 if out is not None and out not in inputs and out.op not in MOVES and out.op not in ("const", "iota"):
@@ -70,7 +71,7 @@ def analyse(graph: Graph) -> Flow:
             wide = anchor.inputs[0]
             if wide not in producer and wide not in inputs and wide.op != "const":
                 stands_for.setdefault(wide, anchor)
-    leaves = {k: _call_leaves(graph, k, producer, inputs, stands_for) for k in range(len(graph.calls))}
+    leaves = {k: _call_leaves(graph, k, producer, inputs, stands_for, made_by) for k in range(len(graph.calls))}
     needed = _needed(graph, producer, leaves, inputs, stands_for)
     readers: dict[Node, list[int]] = {}
     for k in needed:
@@ -101,7 +102,10 @@ def find_leaves(
     stands_for: dict[Node, Node],
     own: int | None = None,
 ) -> tuple[Node, ...]:
-    """The anchors and inputs under `roots`; anchors of call `own` are looked through."""
+    """The anchors and inputs under `roots`; anchors of call `own` and of later ones are looked through.
+
+    A later call may give what an earlier one computes on its way: y.float() of y = (x * 2).half() is x * 2 itself.
+    """
     found: dict[Node, None] = {}
     seen: set[Node] = set()
     stack = list(roots)
@@ -111,18 +115,40 @@ def find_leaves(
             continue
         seen.add(node)
         held = node if node in producer or node in inputs else stands_for.get(node)
-        if held is not None and (held in inputs or producer[held] != own):
+        if held is not None and (held in inputs or own is None or producer[held] < own):
             found[held] = None
         else:
             stack.extend(node.inputs)
     return tuple(found)
 
 
+def _operands(
+    graph: Graph, k: int, producer: dict[Node, int], inputs: frozenset[Node], made_by: dict[Node, int]
+) -> list[Node]:
+    """The operands of call k, and those of the calls that the library path runs again for its constant operands."""
+    found: dict[Node, None] = {}
+    stack = list(graph.calls[k].operands)
+    while stack:
+        node = stack.pop()
+        if node in found:
+            continue
+        found[node] = None
+        base = base_of(node, producer)
+        if base not in producer and base not in inputs and node in made_by:
+            stack += graph.calls[made_by[node]].operands
+    return list(found)
+
+
 def _call_leaves(
-    graph: Graph, k: int, producer: dict[Node, int], inputs: frozenset[Node], stands_for: dict[Node, Node]
+    graph: Graph,
+    k: int,
+    producer: dict[Node, int],
+    inputs: frozenset[Node],
+    stands_for: dict[Node, Node],
+    made_by: dict[Node, int],
 ) -> tuple[Node, ...]:
     call = graph.calls[k]
-    operands = find_leaves(call.operands, producer, inputs, stands_for, k)
+    operands = find_leaves(_operands(graph, k, producer, inputs, made_by), producer, inputs, stands_for, k)
     if call.opaque:
         return operands
     # Both are read: the expression by a kernel, the operands by the library path.
@@ -154,13 +180,14 @@ def cut(outputs: tuple[Node, ...], calls: frozenset[int], flow: Flow) -> tuple[t
     """
     memo: dict[Node, Node] = {}
     read: dict[Node, None] = {}
+    leaves = frozenset().union(*(flow.leaves[k] for k in calls))
 
     def leaf(node: Node) -> Node | None:
-        if node in flow.inputs or (node in flow.producer and flow.producer[node] not in calls):
+        if node in flow.inputs or (node in leaves and flow.producer[node] not in calls):
             read[node] = None
             return node
         held = flow.stands_for.get(node)
-        if held is not None and flow.producer[held] not in calls:
+        if held in leaves and flow.producer[held] not in calls:
             read[held] = None
             return b.cast(held, node.dtype)
         return None

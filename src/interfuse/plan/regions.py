@@ -11,6 +11,7 @@ import copy
 import heapq
 from collections.abc import Callable, Iterable
 
+from interfuse.base.errors import GraphError
 from interfuse.plan.flow import OUTPUT, Flow
 
 Judge = Callable[[frozenset[int]], "float | None"]
@@ -96,6 +97,8 @@ class Grouping:
                 waits[s] -= 1
                 if waits[s] == 0:
                     heapq.heappush(ready, (max(self.members[s]), s))
+        if len(out) < len(self.members):
+            raise GraphError("regions wait for each other in a circle; please report the model.")
         return out
 
 
