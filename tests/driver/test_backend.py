@@ -210,7 +210,7 @@ def test_dropout_draws_a_new_mask_each_time() -> None:
         lambda x: x.sum() * 2,
         lambda x: x.view(-1)[3].exp(),
         lambda x: [x.unsqueeze(0).expand(3, -1, -1) + 1, None, 5],
-        lambda x: [y := (x * 4).to(torch.bfloat16), y.float() * 2, y.float() + 1],
+        lambda x: [y := (x.sign() * 4).to(torch.bfloat16), y.float() * 2, y.float() + 1],
         lambda x: torch.view_as_complex(x.reshape(-1, 2)),
         lambda x: torch.fft.ihfft(x[0]),
         lambda x: [y := torch.ones_like(x), torch.softmax(y * 0.5, -1), F.gelu(y) + 1],
