@@ -1,7 +1,9 @@
 """Interfuse: operator fusion for PyTorch. In: a model. Out: the same model in fewer kernels, and the ledger.
 
 `compile(model)` gives a model that behaves as the original; `explain(model, inputs)` runs both and says what each fused
-region saved, measured, with the reason for every decision.
+region saved, measured, with the reason for every decision. `show` prints any stage of the compile, `bench` times the
+model beside eager, `bisect` names the region at fault where results are less accurate than they may be, `load` finds
+the models that the command line takes.
 """
 
 from __future__ import annotations
@@ -11,12 +13,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from interfuse.driver.api import compile, explain
+    from interfuse.driver.bench import bench, once
+    from interfuse.driver.bisect import bisect
+    from interfuse.driver.load import load
+    from interfuse.driver.options import Options
+    from interfuse.driver.show import show
     from interfuse.report.ledger import Ledger
 
 __version__ = "0.1.0"
-__all__ = ["Ledger", "__version__", "compile", "explain"]
+__all__ = ["Ledger", "Options", "__version__", "bench", "bisect", "compile", "explain", "load", "once", "show"]
 
-_HOMES = {"compile": "interfuse.driver.api", "explain": "interfuse.driver.api", "Ledger": "interfuse.report.ledger"}
+_HOMES = {
+    "Ledger": "interfuse.report.ledger",
+    "Options": "interfuse.driver.options",
+    "bench": "interfuse.driver.bench",
+    "bisect": "interfuse.driver.bisect",
+    "compile": "interfuse.driver.api",
+    "explain": "interfuse.driver.api",
+    "load": "interfuse.driver.load",
+    "once": "interfuse.driver.bench",
+    "show": "interfuse.driver.show",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -24,6 +24,10 @@ class ParseError(InterfuseError):
     """Text is not a graph in the printed form; the message names the line."""
 
 
+class ModelError(InterfuseError):
+    """The user's own code failed while a model was made, read or run; the message says where to look."""
+
+
 class UnsupportedError(InterfuseError):
     """Something has no lowering here; callers catch it, record the reason and take the library path."""
 

@@ -38,7 +38,7 @@ def explain(
                 measure=measure,
                 peers=peer or (),
                 name=target,
-                watch=lambda stage: status.update(f"{stage} ..."),
+                watch=lambda stage, done=0, total=0: status.update(f"{stage} ..."),
             )
         text = ledger.region(region) if region else None
     except InterfuseError as error:

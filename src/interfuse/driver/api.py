@@ -3,35 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import torch
 
 from interfuse.base.errors import OptionError
 from interfuse.driver.backend import Backend
+from interfuse.driver.bench import check_peers
 from interfuse.driver.compiler import Watcher
-from interfuse.driver.measure import PEERS, measure_model
-from interfuse.driver.options import read
+from interfuse.driver.measure import measure_model, model_name
+from interfuse.driver.options import Options, read
 from interfuse.report.ledger import Ledger, ledger
 
 
 def compile(
-    model: Callable[..., Any],
+    model: Callable[..., Any] | None = None,
     *,
     dynamic: bool | None = None,
     fullgraph: bool = False,
     mode: str | None = None,
+    options: Mapping[str, object] | Options | None = None,
     watch: Watcher | None = None,
-    **options: Any,
+    **more: Any,
 ) -> Any:
     """The model, compiled at its first call: behaves as `torch.compile(model, backend="interfuse")` does.
 
-    `dynamic` and `fullgraph` mean what they mean to torch.compile; `watch` is told the name of each stage; options are
-    those of `driver.options.Options` (fuse, race, race_seconds, off). OptionError for an option that is not there.
+    `dynamic` and `fullgraph` mean what they mean to torch.compile; `watch` is told the name of each stage. Options are
+    those of `interfuse.Options` (fuse, race, race_seconds, off), as keywords, as a mapping or as that value; keywords
+    win, and all of them over `mode`. Without a model it gives a decorator: `@interfuse.compile(race=False)`.
+    OptionError for an option that is not there.
     """
+    chosen = read(mode, {**_mapping(options), **more})
+    if model is None:
+        return partial(_compile, chosen, dynamic, fullgraph, watch)
+    return _compile(chosen, dynamic, fullgraph, watch, model)
+
+
+def _compile(
+    chosen: Options, dynamic: bool | None, fullgraph: bool, watch: Watcher | None, model: Callable[..., Any]
+) -> Any:
     if not callable(model):
         raise OptionError(f"interfuse.compile takes a model or a function, not {type(model).__name__}.")
-    return torch.compile(model, backend=Backend(read(mode, options), watch), dynamic=dynamic, fullgraph=fullgraph)
+    return torch.compile(model, backend=Backend(chosen, watch), dynamic=dynamic, fullgraph=fullgraph)
+
+
+def _mapping(options: Mapping[str, object] | Options | None) -> Mapping[str, object]:
+    if isinstance(options, Options):
+        return {k: v for k, v in asdict(options).items() if v is not None}
+    if options is not None and not isinstance(options, Mapping):
+        raise OptionError(f"options= takes a mapping or interfuse.Options, not {type(options).__name__}.")
+    return options or {}
 
 
 def explain(
@@ -55,9 +78,7 @@ def explain(
     grad            True keeps gradients on, so that the forward and backward graphs of training are compiled
     The ledger's times are medians in milliseconds; its errors are root mean squares against a float64 run.
     """
-    for peer in peers:
-        if peer not in PEERS:
-            raise OptionError(f"there is no peer {peer!r}; the peers are {', '.join(PEERS)}.")
+    check_peers(peers)
     if isinstance(inputs, torch.Tensor):
         inputs = (inputs,)
     torch._dynamo.reset()
@@ -68,9 +89,7 @@ def explain(
         fast(*inputs, **given)
         records = list(backend.records)
         if measure:
-            records.append(measure_model(model, fast, tuple(inputs), given, peers, rounds, name or _name(model), watch))
+            records.append(
+                measure_model(model, fast, tuple(inputs), given, peers, rounds, name or model_name(model), watch)
+            )
     return ledger(records)
-
-
-def _name(model: Callable[..., Any]) -> str:
-    return getattr(model, "__name__", type(model).__name__)

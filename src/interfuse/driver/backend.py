@@ -24,13 +24,13 @@ from interfuse.driver.options import Options, read
 class Backend:
     """A torch.compile backend that keeps what it compiled: `compiled` grows by one for each graph.
 
-    `watch(stage)` is told when a stage begins.
+    `watch(stage)` is told when a stage begins; after stage `stop` no other runs, and graphs run as captured.
     """
 
-    def __init__(self, options: Options | None = None, watch: Watcher | None = None) -> None:
+    def __init__(self, options: Options | None = None, watch: Watcher | None = None, stop: str = "") -> None:
         self.options = options or Options()
         self.compiled: list[Compiled] = []
-        self._watch = watch
+        self._watch, self._stop = watch, stop
 
     def __getstate__(self) -> Options:
         """Copies and pickles of a compiled model carry the options and compile for themselves."""
@@ -67,7 +67,7 @@ class Backend:
         self, knobs: Knobs, kind: str, names: Sequence[str], gm: torch.fx.GraphModule, inputs: Sequence[Any]
     ) -> Callable[..., Any]:
         _name_inputs(gm, names)
-        made = compile_graph(gm, inputs, knobs, kind, self._watch)
+        made = compile_graph(gm, inputs, knobs, kind, self._watch, self._stop)
         self.compiled.append(made)
         return _boxed(made.run)
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -38,37 +38,77 @@ from interfuse.tune.race import race_plan
 Runner = Callable[[list[Any]], Any]
 """Takes a list of inputs and empties it, so that each input is freed after its last use."""
 
-Watcher = Callable[[str], None]
-"""Told the name of each stage when it begins, so that a progress bar can show it."""
+STAGES = ("capture", "passes", "plan", "build", "race", "program")
+"""The stages in order."""
+
+
+class Watcher(Protocol):
+    """Told the name of each stage when it begins, and `done` of `total` steps within it, for a progress bar."""
+
+    def __call__(self, stage: str, done: int = 0, total: int = 0) -> None:
+        """`total` 0 means that the number of steps is not known."""
+
+
+@dataclass
+class Stages:
+    """What each stage gave, empty where it did not run: what `show` prints and the bisection works on.
+
+    graphs      "capture", then each pass by its name
+    plans       "plan", "build" (candidates without a kernel left out), "race" (choices measured)
+    launchers   of the kernels that were built, by name
+    """
+
+    device: Device | None = None
+    graphs: dict[str, Graph] = field(default_factory=dict)
+    plans: dict[str, Plan] = field(default_factory=dict)
+    launchers: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass
 class Compiled:
-    """One compiled graph: what to call, its plan (None where only the graph itself runs) and its record."""
+    """One compiled graph: what to call, its plan (None where only the graph itself runs), its record, its stages."""
 
     run: Runner
     plan: Plan | None
     record: Record
+    stages: Stages = field(default_factory=Stages)
+
+
+class _StoppedError(Exception):
+    """The stage after which the caller wanted no more has ended."""
 
 
 def compile_graph(
-    gm: torch.fx.GraphModule, inputs: Sequence[Any], knobs: Knobs, name: str = "graph", watch: Watcher | None = None
+    gm: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    knobs: Knobs,
+    name: str = "graph",
+    watch: Watcher | None = None,
+    stop: str = "",
 ) -> Compiled:
-    """Compile one ATen graph. `inputs` are its example inputs (fake or real); never raises for want of a lowering."""
-    record = Record()
-    stage = _stages(record, knobs, watch)
+    """Compile one ATen graph. `inputs` are its example inputs (fake or real); never raises for want of a lowering.
+
+    After stage `stop` no other runs, and the graph runs as captured.
+    """
+    record, found = Record(), Stages()
+    stage = _stages(record, knobs, watch, stop)
     try:
         with stage("capture"):
             graph = import_graph(gm, inputs, name)
-            device = device_of(graph.device, knobs)
+            found.graphs["capture"] = graph
+            found.device = device = device_of(graph.device, knobs)
             _note_model(graph, device, record)
             if device.why:
                 record.add("warning", "device", error=device.why)
+    except _StoppedError:
+        return Compiled(_as_captured(gm), None, record, found)
     except Exception as error:  # any failure must leave the model running
         record.add("fallback", name, error=_sentence("capture", error))
         return Compiled(_as_captured(gm), None, record)
     try:
-        return _compile(graph, device, knobs, record, stage)
+        return _compile(graph, device, knobs, record, stage, found, watch)
+    except _StoppedError:
+        return Compiled(_as_captured(gm), None, record, found)
     except Exception as error:
         record.add("fallback", name, error=_sentence("compile", error))
     record = Record([e for e in record.events if e.stage in ("model", "call", "fallback")])
@@ -80,28 +120,42 @@ def compile_graph(
         return Compiled(_as_captured(gm), None, record)
 
 
-def _compile(graph: Graph, device: Device, knobs: Knobs, record: Record, stage: Callable[[str], Any]) -> Compiled:
+def _compile(
+    graph: Graph,
+    device: Device,
+    knobs: Knobs,
+    record: Record,
+    stage: Callable[[str], Any],
+    found: Stages,
+    watch: Watcher | None,
+) -> Compiled:
     if not knobs.fuse:
-        chosen = library_plan(graph, device.profile, record)
-        return Compiled(Program(chosen, {}, record).run, chosen, record)
+        found.plans["plan"] = chosen = library_plan(graph, device.profile, record)
+        return Compiled(Program(chosen, {}, record).run, chosen, record, found)
     with stage("passes"):
         rewritten = graph
         for name, run_pass in PASSES:
             before, rewritten = rewritten, run_pass(rewritten)
+            found.graphs[name] = rewritten
             debug(knobs, 2, partial(changes, name, before, rewritten))
         verify(rewritten)
     with stage("plan"):
         off = tuple(p.strip() for p in knobs.off.split(",") if p.strip())
-        chosen = plan(rewritten, device.target, device.profile, record, off, device.unavailable(rewritten))
+        found.plans["plan"] = chosen = plan(
+            rewritten, device.target, device.profile, record, off, device.unavailable(rewritten)
+        )
     debug(knobs, 2, partial(show_plan, chosen))
     with stage("build"):
         chosen, launchers = _build(chosen, device, knobs, record)
+        found.plans["build"], found.launchers = chosen, launchers
     if knobs.race:
         with stage("race"):
-            chosen = race_plan(chosen, launchers, device.torch_device, device.key(), knobs, record)
+            told = None if watch is None else partial(watch, "race")
+            chosen = race_plan(chosen, launchers, device.torch_device, device.key(), knobs, record, told)
+            found.plans["race"] = chosen
     with stage("program"):
         program = Program(chosen, launchers, record, pool_bytes=knobs.pool_mib << 20)
-    return Compiled(program.run, chosen, record)
+    return Compiled(program.run, chosen, record, found)
 
 
 def _build(chosen: Plan, device: Device, knobs: Knobs, record: Record) -> tuple[Plan, Mapping[str, Any]]:
@@ -149,7 +203,7 @@ def _as_captured(gm: torch.fx.GraphModule) -> Runner:
     return run
 
 
-def _stages(record: Record, knobs: Knobs, watch: Watcher | None) -> Callable[[str], Any]:
+def _stages(record: Record, knobs: Knobs, watch: Watcher | None, stop: str) -> Callable[[str], Any]:
     @contextmanager
     def stage(name: str) -> Iterator[None]:
         if watch is not None:
@@ -159,6 +213,8 @@ def _stages(record: Record, knobs: Knobs, watch: Watcher | None) -> Callable[[st
         seconds = time.perf_counter() - began
         record.add("stage", name, seconds=seconds)
         debug(knobs, 1, lambda: f"{name}: {seconds * 1e3:.1f} ms")
+        if name == stop:
+            raise _StoppedError
 
     return stage
 

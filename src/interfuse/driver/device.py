@@ -62,6 +62,15 @@ class Device:
                     found[provider] = reason
         return found
 
+    def source(self, kernel: Kernel) -> str:
+        """The text that is built for `kernel`: C++ or Triton. UnsupportedError where the kernel has none here."""
+        if self.target is None:
+            raise UnsupportedError(f"no source can be written: {self.why}")
+        if self.target.backend == "triton":
+            return emit_triton.emit(kernel).text
+        streaming = frozenset(p.name for p in kernel.params if p.mode == "out" and _bytes(p) > self.profile.cache)
+        return emit_cpp.emit(kernel, self.vector, streaming)
+
     def build(self, kernels: Sequence[Kernel], knobs: Knobs, record: Record) -> Built:
         """Launchers by kernel name, and the reason for each kernel that could not be had."""
         if self.target is None or not kernels:
@@ -91,9 +100,8 @@ def device_of(name: str, knobs: Knobs) -> Device:
 def _build_cpu(kernels: Sequence[Kernel], device: Device, knobs: Knobs, record: Record) -> Built:
     sources, failed = [], {}
     for kernel in kernels:
-        streaming = frozenset(p.name for p in kernel.params if p.mode == "out" and _bytes(p) > device.profile.cache)
         try:
-            sources.append((kernel.name, emit_cpp.emit(kernel, device.vector, streaming)))
+            sources.append((kernel.name, device.source(kernel)))
         except UnsupportedError as error:
             failed[kernel.name] = str(error)
     by_name = {k.name: k for k in kernels}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ def measure_model(
 ) -> Record:
     """A record of "measure" events for eager, interfuse and each peer: milliseconds, peak bytes, error, launches."""
     record = Record()
-    device = _device((inputs, kwargs, _parameters(model)))
+    device = model_device(model, inputs, kwargs)
     record.add(
         "model",
         name,
@@ -51,10 +52,10 @@ def measure_model(
         contenders[peer] = torch.compile(model, **PEERS[peer])
     calls = {label: _bound(f, inputs, kwargs) for label, f in contenders.items()}
     _tell(watch, "float64 run")
-    exact = _exact(model, inputs, kwargs)
+    exact = exact_outputs(model, inputs, kwargs)
     errors = {label: _error(call(), exact) for label, call in calls.items()}
-    _tell(watch, "timing")
-    timings = compare(calls, device=device, rounds=rounds)
+    told = None if watch is None else partial(watch, "timing")
+    timings = compare(calls, device=device, rounds=rounds, told=told)
     _tell(watch, "peak memory")
     for label, call in calls.items():
         t = timings[label]
@@ -85,14 +86,21 @@ def _parameters(model: Any) -> list[torch.Tensor]:
     return list(model.parameters()) if isinstance(model, torch.nn.Module) else []
 
 
-def _tensors(tree: Any) -> list[torch.Tensor]:
+def tensors_of(tree: Any) -> list[torch.Tensor]:
+    """The tensors in nested containers or a model's output object, in order."""
     if hasattr(tree, "to_tuple"):
         tree = tree.to_tuple()
     return [t for t in tree_flatten(tree)[0] if isinstance(t, torch.Tensor)]
 
 
-def _device(tree: Any) -> torch.device:
-    found = _tensors(tree)
+def model_name(model: Callable[..., Any]) -> str:
+    """What a model or function is called."""
+    return getattr(model, "__name__", type(model).__name__)
+
+
+def model_device(model: Any, inputs: Any, kwargs: Mapping[str, Any]) -> torch.device:
+    """The device of the model's tensors; the first that is not the CPU."""
+    found = tensors_of((inputs, dict(kwargs), _parameters(model)))
     return next((t.device for t in found if t.device.type != "cpu"), torch.device("cpu"))
 
 
@@ -101,16 +109,16 @@ def _device_name(device: torch.device) -> str:
 
 
 def _dtype(model: Any, inputs: Any) -> str:
-    floats = [t.dtype for t in (*_parameters(model), *_tensors(inputs)) if t.is_floating_point()]
+    floats = [t.dtype for t in (*_parameters(model), *tensors_of(inputs)) if t.is_floating_point()]
     return str(floats[0]).removeprefix("torch.") if floats else ""
 
 
 def _batch(inputs: Any, kwargs: Any) -> str:
-    found = _tensors((inputs, dict(kwargs)))
+    found = tensors_of((inputs, dict(kwargs)))
     return " x ".join(map(str, found[0].shape)) if found else ""
 
 
-def _exact(model: Callable[..., Any], inputs: Any, kwargs: Any) -> list[torch.Tensor] | None:
+def exact_outputs(model: Callable[..., Any], inputs: Any, kwargs: Any) -> list[torch.Tensor] | None:
     """Outputs of a float64 run; None where the model cannot run so."""
 
     def widen(t: Any) -> Any:
@@ -118,14 +126,14 @@ def _exact(model: Callable[..., Any], inputs: Any, kwargs: Any) -> list[torch.Te
 
     try:
         wide = copy.deepcopy(model).double() if isinstance(model, torch.nn.Module) else model
-        return [t.detach() for t in _tensors(wide(*tree_map(widen, inputs), **tree_map(widen, dict(kwargs))))]
+        return [t.detach() for t in tensors_of(wide(*tree_map(widen, inputs), **tree_map(widen, dict(kwargs))))]
     except Exception:  # whatever keeps a model from running in float64, the other figures still stand
         return None
 
 
 def _error(outputs: Any, exact: list[torch.Tensor] | None) -> float | None:
     """Root mean square distance of the floating outputs from the exact ones, over the root mean square of these."""
-    got = _tensors(outputs)
+    got = tensors_of(outputs)
     if exact is None or len(got) != len(exact):
         return None
     pairs = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,6 +17,13 @@ MODES: Mapping[str, Mapping[str, object]] = {
 }
 """torch.compile's mode= by name, as options."""
 
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "fuse": (bool,),
+    "race": (bool,),
+    "race_seconds": (int, float),
+    "off": (str, tuple, list),
+}
+
 
 @dataclass(frozen=True)
 class Options:
@@ -24,13 +32,29 @@ class Options:
     fuse          False keeps every call on the library path
     race          False trusts predictions and measures nothing
     race_seconds  longest time that one compile may spend measuring, in seconds
-    off           region names, or parts of them, that stay on the library path
+    off           region names, or parts of them, that stay on the library path: a tuple, a list or comma-separated text
+
+    OptionError for a value that is not of its type.
     """
 
     fuse: bool | None = None
     race: bool | None = None
     race_seconds: float | None = None
     off: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for name, types in _TYPES.items():
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, types) or (isinstance(value, bool) and bool not in types)):
+                wanted = " or ".join(t.__name__ for t in types)
+                raise OptionError(f"option {name}={value!r} must be {wanted}.")
+        if self.race_seconds is not None and not (self.race_seconds >= 0 and math.isfinite(self.race_seconds)):
+            raise OptionError(f"option race_seconds={self.race_seconds!r} must be a number of seconds, 0 or more.")
+        if self.off is not None:
+            parts = self.off.split(",") if isinstance(self.off, str) else self.off
+            if not all(isinstance(p, str) for p in parts):
+                raise OptionError(f"option off={self.off!r} must hold names of regions as text.")
+            object.__setattr__(self, "off", tuple(p.strip() for p in parts if p.strip()))
 
     def knobs(self) -> Knobs:
         """The environment's knobs with these options over them."""
@@ -40,28 +64,15 @@ class Options:
         return dataclasses.replace(current(), **mine)
 
 
-_TYPES: Mapping[str, tuple[type, ...]] = {
-    "fuse": (bool,),
-    "race": (bool,),
-    "race_seconds": (int, float),
-    "off": (str, tuple, list),
-}
-
-
 def read(mode: str | None = None, options: Mapping[str, object] | None = None) -> Options:
-    """Options from torch.compile's mode= and options=. OptionError names what is not known or not of its type."""
+    """Options from torch.compile's mode= and options=. OptionError names what is not known or not of its type.
+
+    Options that are given win over those of the mode.
+    """
     if mode is not None and mode not in MODES:
         raise OptionError(f"there is no mode {mode!r} for the interfuse backend; the modes are {', '.join(MODES)}.")
     chosen = {**MODES[mode or "default"], **(options or {})}
-    for name, value in chosen.items():
+    for name in chosen:
         if name not in _TYPES:
             raise OptionError(f"there is no option {name!r}; the options are {', '.join(_TYPES)}.")
-        if not isinstance(value, _TYPES[name]) or (isinstance(value, bool) and bool not in _TYPES[name]):
-            wanted = " or ".join(t.__name__ for t in _TYPES[name])
-            raise OptionError(f"option {name}={value!r} must be {wanted}.")
-    off = chosen.get("off")
-    if isinstance(off, str):
-        chosen["off"] = tuple(p.strip() for p in off.split(",") if p.strip())
-    elif isinstance(off, list):
-        chosen["off"] = tuple(off)
     return Options(**chosen)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ device's profile, and everything else on the graph alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from interfuse.base.text import Writer
 from interfuse.ir.graph import Graph
@@ -52,14 +52,15 @@ def _region(number: int, region: Region, graph: Graph, times: bool, w: Writer) -
             w.line(f"because: {region.reason}")
 
 
-def show(plan: Plan, times: bool = True) -> str:
-    """The whole plan as text. `times=False` leaves predicted and measured times (and the reasons that quote them)
-    out.
+def show(plan: Plan, times: bool = True, only: Collection[int] | None = None) -> str:
+    """The whole plan as text, or the regions at the positions `only`. `times=False` leaves predicted and measured times
+    (and the reasons that quote them) out.
     """
     w = Writer("  ")
     with w.block(f"plan of {plan.graph.name} on {plan.graph.device}"):
         for number, region in enumerate(plan.regions):
-            _region(number, region, plan.graph, times, w)
-        for call, why in plan.dropped:
+            if only is None or number in only:
+                _region(number, region, plan.graph, times, w)
+        for call, why in plan.dropped if only is None else ():
             w.line(f"call {call} {plan.graph.calls[call].target} does not run: {why}")
     return w.text()

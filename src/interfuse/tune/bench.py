@@ -60,19 +60,27 @@ def summary(seconds: Sequence[float]) -> Timing:
 
 
 def compare(
-    contenders: Mapping[str, Work], device: torch.device | str = "cpu", rounds: int = 15, seconds: float | None = None
+    contenders: Mapping[str, Work],
+    device: torch.device | str = "cpu",
+    rounds: int = 15,
+    seconds: float | None = None,
+    told: Callable[[int, int], None] | None = None,
 ) -> dict[str, Timing]:
     """Each contender's Timing from `rounds` interleaved rounds.
 
     With `seconds` given, fewer rounds (but at least three) once they are spent, and more, up to MOST_ROUNDS, while
-    there is time and a Timing is not steady. What a contender returns is dropped before the next one runs.
+    there is time and a Timing is not steady. What a contender returns is dropped before the next one runs. `told` hears
+    how many of how many rounds are done.
     """
     device = torch.device(device)
     began = time.perf_counter()
     timer = _cuda_timer(contenders, device) if device.type == "cuda" else _host_timer(contenders)
     samples: dict[str, list[float]] = {label: [] for label in contenders}
     labels = list(contenders)
-    for number in range(rounds if seconds is None else max(rounds, MOST_ROUNDS)):
+    most = rounds if seconds is None else max(rounds, MOST_ROUNDS)
+    for number in range(most):
+        if told is not None:
+            told(number, most)
         # The order turns from round to round, so that nobody always runs after the same neighbour.
         for label in labels[number % len(labels) :] + labels[: number % len(labels)]:
             samples[label].append(timer(label))

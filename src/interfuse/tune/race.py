@@ -8,7 +8,7 @@ of the region's text and the device, so an equal region, here or in a later proc
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -71,14 +71,25 @@ class Result:
 
 
 def race_plan(
-    plan: Plan, launchers: Mapping[str, Launcher], device: torch.device, device_key: str, knobs: Knobs, record: Record
+    plan: Plan,
+    launchers: Mapping[str, Launcher],
+    device: torch.device,
+    device_key: str,
+    knobs: Knobs,
+    record: Record,
+    told: Callable[[int, int], None] | None = None,
 ) -> Plan:
-    """The plan with its choices measured, within knobs.race_seconds; what is not reached keeps its prediction."""
+    """The plan with its choices measured, within knobs.race_seconds; what is not reached keeps its prediction.
+
+    `told` hears how many of how many regions are decided. Each result is in the store before the next is measured.
+    """
     store = Store(knobs.cache_dir / "results.sqlite" if knobs.cache else None, record)
     deadline = time.perf_counter() + knobs.race_seconds
     regions, seen = [], dict[str, Result]()
     try:
         for position, region in enumerate(plan.regions):
+            if told is not None:
+                told(position, len(plan.regions))
             name, key = subject(plan, position), ""
             if len(region.candidates) > 1 and trial.is_static(region):
                 key = trial.region_key(region, plan.graph, device_key)
@@ -167,7 +178,7 @@ def measured(
         except Exception as error:  # made-up inputs may be outside what a call accepts; any reason is as good
             result.out[region.library.label] = f"the captured calls fail on made-up inputs: {_first_line(error)}"
             return result
-        exact = _exact(region, own, library, inputs)
+        exact = exact_of(region, own, library, inputs)
         result.judged = "float64" if exact is not None else "eager, for it cannot run in float64"
         runs = {}
         for k, candidate in enumerate(region.candidates):
@@ -191,7 +202,7 @@ def measured(
     return result
 
 
-def _exact(region: Region, own: Graph, library: int, inputs: list[torch.Tensor]) -> list[Any] | None:
+def exact_of(region: Region, own: Graph, library: int, inputs: list[torch.Tensor]) -> list[Any] | None:
     """The library path in float64, or None where it cannot run so."""
     try:
         exact = trial.program(region, trial.widened(own), library, {})(*map(trial.wide_tensor, inputs))

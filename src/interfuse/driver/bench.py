@@ -1,0 +1,121 @@
+"""Running and timing a model. In: a model, its inputs, contenders. Out: outputs, and measures beside eager."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from interfuse.base.errors import OptionError
+from interfuse.driver.backend import Backend
+from interfuse.driver.compiler import Watcher
+from interfuse.driver.measure import PEERS, measure_model, model_device, model_name
+from interfuse.driver.options import read
+from interfuse.report.bench import Bench
+from interfuse.report.gather import gather
+from interfuse.tune.bench import Timing, compare
+
+
+@dataclass(frozen=True)
+class Once:
+    """One compiled run: outputs as text, seconds of the first call (compile included), then the Timing of later ones.
+
+    `fallbacks` and `warnings` are what the record says went wrong, one sentence each.
+    """
+
+    outputs: tuple[str, ...]
+    first_seconds: float
+    timing: Timing
+    graphs: int
+    regions: int
+    fused: int
+    fallbacks: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def once(
+    model: Callable[..., Any],
+    inputs: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    rounds: int = 1,
+    watch: Watcher | None = None,
+    **options: Any,
+) -> Once:
+    """Compile `model` for these inputs, run it, then time `rounds` more calls."""
+    if rounds < 1:
+        raise OptionError(f"rounds must be 1 or more, not {rounds}.")
+    torch._dynamo.reset()
+    given = dict(kwargs or {})
+    backend = Backend(read(None, options), watch)
+    fast = torch.compile(model, backend=backend, dynamic=False)
+    with torch.no_grad():
+        began = time.perf_counter()
+        result = fast(*inputs, **given)
+        first = time.perf_counter() - began
+        told = None if watch is None else partial(watch, "timing")
+        work = partial(fast, *inputs, **given)
+        timing = compare({"interfuse": work}, model_device(model, inputs, given), rounds, told=told)["interfuse"]
+    regions = [r for c in backend.compiled if c.plan is not None for r in c.plan.regions]
+    events = [e for record in backend.records for e in record.events]
+    return Once(
+        tuple(map(_described, _leaves(result))),
+        first,
+        timing,
+        len(backend.compiled),
+        len(regions),
+        sum(r.choice.family != "library" for r in regions),
+        tuple(f"{e.subject}: {e.facts.get('error', '')}" for e in events if e.stage == "fallback"),
+        tuple(str(e.facts.get("error") or e.facts["warning"]) for e in events if e.stage in ("warning", "store")),
+    )
+
+
+def bench(
+    model: Callable[..., Any],
+    inputs: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    peers: Sequence[str] = (),
+    rounds: int = 30,
+    name: str = "",
+    watch: Watcher | None = None,
+    **options: Any,
+) -> Bench:
+    """Time eager, interfuse and each of `peers` ("inductor"), taking turns: medians in ms, peak bytes, rms errors.
+
+    OptionError for a peer that is not known.
+    """
+    check_peers(peers)
+    if rounds < 1:
+        raise OptionError(f"rounds must be 1 or more, not {rounds}.")
+    torch._dynamo.reset()
+    given = dict(kwargs or {})
+    fast = torch.compile(model, backend=Backend(read(None, options), watch), dynamic=False)
+    with torch.no_grad():
+        fast(*inputs, **given)
+        record = measure_model(model, fast, tuple(inputs), given, peers, rounds, name or model_name(model), watch)
+    account = gather([record])
+    return Bench(account.model, account.measures)
+
+
+def check_peers(peers: Sequence[str]) -> None:
+    """OptionError for a peer that is not known."""
+    for peer in peers:
+        if peer not in PEERS:
+            raise OptionError(f"there is no peer {peer!r}; the peers are {', '.join(PEERS)}.")
+
+
+def _leaves(result: Any) -> list[Any]:
+    return tree_leaves(result.to_tuple() if hasattr(result, "to_tuple") else result)
+
+
+def _described(value: Any) -> str:
+    """float32[2, 16] on cpu; the type alone for what is no tensor."""
+    if not isinstance(value, torch.Tensor):
+        return type(value).__name__
+    return f"{str(value.dtype).removeprefix('torch.')}[{', '.join(map(str, value.shape))}] on {value.device}"

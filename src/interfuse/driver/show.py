@@ -1,0 +1,166 @@
+"""Any stage of the compile as text. In: a model, its inputs, a stage. Out: what that stage gave for each graph.
+
+The compile goes no further than it must: the plan is printed without building a kernel, unless `stop_after` asks for
+the plan as a later stage leaves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from interfuse.base.errors import ModelError, OptionError, UnsupportedError
+from interfuse.base.text import Writer
+from interfuse.driver.backend import Backend
+from interfuse.driver.compiler import STAGES, Compiled, Watcher
+from interfuse.driver.options import read
+from interfuse.ir.printer import show as show_graph
+from interfuse.lower.kernel import Kernel
+from interfuse.lower.printer import show as show_kernel
+from interfuse.plan.plan import KernelStep, LibraryStep, Plan, Region, Step
+from interfuse.plan.printer import show as show_plan
+from interfuse.run.program import subject
+
+NEEDS: Mapping[str, str] = {
+    "capture": "capture",
+    "passes": "passes",
+    "plan": "plan",
+    "kernel": "plan",
+    "source": "plan",
+    "program": "program",
+}
+"""What can be shown, and the stage of the compile after which it is there."""
+
+_SHOWN_AFTER = {"build": "plan", "race": "plan"}
+"""What `stop_after` alone shows, where that is not the stage itself."""
+
+
+def show(
+    model: Callable[..., Any],
+    inputs: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    stage: str = "",
+    region: str = "",
+    stop_after: str = "",
+    watch: Watcher | None = None,
+    **options: Any,
+) -> str:
+    """The text of `stage` (capture, passes, plan, kernel, source, program) for each graph of the model.
+
+    region      only regions of this name, for kernel, source, plan and program
+    stop_after  the last stage to run (capture, passes, plan, build, race, program); by default the first that gives
+                what is to be shown. Without `stage`, what the last stage gave is shown.
+    OptionError where a stage or region is not there, or where `stop_after` comes before what is to be shown.
+    """
+    stage, stop_after = _stages(stage, stop_after)
+    torch._dynamo.reset()
+    backend = Backend(read(None, options), watch, stop="" if stop_after == "program" else stop_after)
+    with torch.no_grad():
+        torch.compile(model, backend=backend, dynamic=False)(*inputs, **dict(kwargs or {}))
+    if not backend.compiled:
+        raise ModelError("PyTorch captured no graph of this model: there is nothing to show.")
+    if region:
+        _check_region(region, backend.compiled)
+    texts = [_text(c, stage, region) for c in backend.compiled]
+    return "\n".join(t.rstrip("\n") + "\n" for t in texts if t)
+
+
+def _stages(stage: str, stop_after: str) -> tuple[str, str]:
+    """What to show and the last stage to run, each from the other where one is left open."""
+    if stage and stage not in NEEDS:
+        raise OptionError(f"there is no stage {stage!r} to show; choose one of {', '.join(NEEDS)}.")
+    if stop_after and stop_after not in STAGES:
+        raise OptionError(f"there is no stage {stop_after!r} to stop after; choose one of {', '.join(STAGES)}.")
+    stage = stage or _SHOWN_AFTER.get(stop_after, stop_after) or "kernel"
+    stop_after = stop_after or NEEDS[stage]
+    if STAGES.index(stop_after) < STAGES.index(NEEDS[stage]):
+        raise OptionError(f"{stage} is there after {NEEDS[stage]} only: stop after that or later.")
+    return stage, stop_after
+
+
+def _named(region: Region, position: int, plan: Plan, name: str) -> bool:
+    return name in ("", region.name, subject(plan, position))
+
+
+def _check_region(name: str, compiled: Sequence[Compiled]) -> None:
+    plans = [p for c in compiled if (p := _plan(c)) is not None]
+    if plans and not any(_named(r, i, p, name) for p in plans for i, r in enumerate(p.regions)):
+        known = ", ".join(dict.fromkeys(r.name for p in plans for r in p.regions)) or "none"
+        raise OptionError(f"there is no region {name!r}; the regions are: {known}.")
+
+
+def _plan(compiled: Compiled) -> Plan | None:
+    """The plan as the last stage that ran left it."""
+    plans = list(compiled.stages.plans.values())
+    return plans[-1] if plans else compiled.plan
+
+
+def _text(compiled: Compiled, stage: str, region: str) -> str:
+    graphs, plan = compiled.stages.graphs, _plan(compiled)
+    missing = "; ".join(str(e.facts.get("error", "")) for e in compiled.record.of("fallback"))
+    if stage == "capture" and "capture" in graphs:
+        return show_graph(graphs["capture"])
+    if stage == "passes" and graphs:
+        return "\n".join(_after(name, show_graph(g)) for name, g in graphs.items() if name != "capture")
+    if plan is None:
+        return f"# nothing to show: {missing or 'this stage did not run'}\n"
+    if stage == "plan":
+        kept = {i for i, r in enumerate(plan.regions) if _named(r, i, plan, region)}
+        return show_plan(plan, only=kept if region else None)
+    if stage == "program":
+        return _program(plan, region)
+    kernels = list(dict.fromkeys(_kernels(plan, region)))
+    if not kernels:
+        return f"# no kernel in {region or plan.graph.name}: every region there runs through the library\n"
+    if stage == "kernel":
+        return "\n".join(map(show_kernel, kernels))
+    return "\n".join(_source(k, compiled) for k in kernels)
+
+
+def _after(name: str, text: str) -> str:
+    return f"# after {name}\n{text}"
+
+
+def _kernels(plan: Plan, region: str) -> Iterator[Kernel]:
+    """The kernels of every candidate, the one that runs first."""
+    for i, r in enumerate(plan.regions):
+        if _named(r, i, plan, region):
+            for candidate in (r.choice, *r.candidates):
+                yield from (s.kernel for s in candidate.steps if isinstance(s, KernelStep))
+
+
+def _source(kernel: Kernel, compiled: Compiled) -> str:
+    assert compiled.stages.device is not None
+    try:
+        return compiled.stages.device.source(kernel)
+    except UnsupportedError as error:
+        return f"// {kernel.name}: {error}\n"
+
+
+def _program(plan: Plan, region: str) -> str:
+    """What runs, in order: the chosen steps of each region, and the calls that stand by where one of them fails."""
+    w = Writer("  ")
+    head, launches = (
+        f"program of {plan.graph.name} on {plan.graph.device}",
+        sum(r.choice.launches for r in plan.regions),
+    )
+    with w.block(f"{head}: {len(plan.regions)} regions, {launches} launches"):
+        for i, r in enumerate(plan.regions):
+            if not _named(r, i, plan, region):
+                continue
+            with w.block(f"{subject(plan, i)}: {r.choice.label}"):
+                for step in r.choice.steps:
+                    w.line(_step(step, plan))
+                if r.choice.family != "library":
+                    calls = ", ".join(plan.graph.calls[c].target for c in r.calls)
+                    w.line(f"where that fails: {calls}")
+    return w.text()
+
+
+def _step(step: Step, plan: Plan) -> str:
+    if isinstance(step, LibraryStep):
+        return f"call {plan.graph.calls[step.call].target}"
+    return f"launch {step.kernel.name}" if isinstance(step, KernelStep) else f"call provider {step.provider}"
