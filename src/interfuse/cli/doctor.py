@@ -18,9 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 import interfuse
-from interfuse.base.errors import OptionError
 from interfuse.base.knobs import Knobs, current
-from interfuse.cli.explain import fail, output
+from interfuse.cli.common import command, output
 
 TORCH = "import torch; print(torch.__version__)"
 TRITON = "import triton; print(triton.__version__)"
@@ -46,13 +45,10 @@ class Finding:
     remedy: str = ""
 
 
+@command
 def doctor() -> None:
     """Say what is installed, and what to do about what is missing. Status 1 where something needed is missing."""
-    try:
-        knobs = current()
-    except OptionError as error:
-        fail(str(error), 2)
-    findings = examine(knobs)
+    findings = examine(current())
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for f in findings:
         style = {"ok": "green", "missing": "bold red", "note": "yellow"}[f.state]

@@ -63,8 +63,9 @@ def bisect(
         )
     elif not error.ok:
         at_fault = _search(everything, tries)
-    suspects = [tries.suspect(s, folder) for s in at_fault]
-    ranking = [tries.suspect(s, None) for s in everything] if rank else []
+    with torch.no_grad():
+        suspects = [tries.suspect(s, folder) for s in at_fault]
+        ranking = [tries.suspect(s, None) for s in everything] if rank else []
     return Bisection(
         error.rms,
         error.share,
@@ -105,7 +106,7 @@ class _Switchable(Backend):
 
         def call(inputs: list[Any]) -> Any:
             if number not in self.given:
-                self.given[number] = [t if isinstance(t, torch.nn.Parameter) else _copied(t) for t in inputs]
+                self.given[number] = [_kept(t) for t in inputs]
             return made.run(inputs)
 
         call._boxed_call = True  # type: ignore[attr-defined]
@@ -207,6 +208,11 @@ class _Tries:
 
 def _copied(value: Any) -> Any:
     return value.detach().clone().requires_grad_(value.requires_grad) if isinstance(value, torch.Tensor) else value
+
+
+def _kept(value: Any) -> Any:
+    """What a graph was given, safe from changes: parameters as they are, for they may be large and rarely change."""
+    return value.detach() if isinstance(value, torch.nn.Parameter) else _copied(value)
 
 
 def _off(region: Region) -> Region:

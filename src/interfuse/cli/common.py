@@ -1,0 +1,152 @@
+"""What every subcommand shares. In: a command function, a target, errors. Out: one sentence and a status, or a Case.
+
+Status 2 means that the arguments make no sense, 1 that they did and the work failed, 130 that it was interrupted.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+import interfuse
+from interfuse.base.errors import CacheError, InterfuseError, OptionError
+from interfuse.base.knobs import current
+from interfuse.build import compilers
+from interfuse.build.cache import open_cache
+from interfuse.report.table import WIDTH
+
+if TYPE_CHECKING:
+    from interfuse.driver.compiler import Watcher
+    from interfuse.driver.load import Case
+
+INTERRUPTED = "interrupted; kernels that were built and races that were decided are kept, so a next run goes on there."
+
+Target = Annotated[
+    str, typer.Argument(metavar="TARGET", help="package.module:function, path/file.py:function or path/file.pt2")
+]
+Race = Annotated[
+    bool | None, typer.Option("--race/--no-race", help="measure regions against the library, or trust predictions")
+]
+Off = Annotated[list[str] | None, typer.Option(help="keep regions of this name on the library path (repeatable)")]
+Json = Annotated[Path | None, typer.Option(metavar="FILE", help="also write the result as JSON to this file")]
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def command(function: Command) -> Command:
+    """The function as a subcommand: whatever it raises becomes one sentence on stderr and an exit status.
+
+    With INTERFUSE_DEBUG set, errors that nobody foresaw keep their traceback.
+    """
+
+    @functools.wraps(function)
+    def run(*arguments: Any, **named: Any) -> None:
+        try:
+            function(*arguments, **named)
+            sys.stdout.flush()
+        except OptionError as error:
+            fail(str(error), 2)
+        except InterfuseError as error:
+            fail(str(error), 1)
+        except KeyboardInterrupt:
+            fail(INTERRUPTED, 130)
+        except BrokenPipeError:
+            # Whoever read our output has read enough; what is left must not raise again when the process ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as error:  # the user's model: anything may come out of it
+            if current().debug:
+                raise
+            first = (str(error).strip().splitlines() or [""])[0].rstrip(".")
+            fail(
+                f"running the model raised {type(error).__name__}: {first}; see whether it runs with "
+                "INTERFUSE_DISABLE=1, and set INTERFUSE_DEBUG=1 for the traceback.",
+                1,
+            )
+
+    return run  # type: ignore[return-value]
+
+
+def fail(sentence: str, status: int) -> NoReturn:
+    """End the command: one sentence on stderr, and the exit status."""
+    typer.echo(f"interfuse: {sentence}", err=True)
+    raise typer.Exit(status)
+
+
+def note(sentence: str) -> None:
+    """One sentence on stderr; the command goes on."""
+    typer.echo(f"interfuse: note: {sentence}", err=True)
+
+
+def case_of(target: str) -> Case:
+    """The model that `target` names, once it is known that kernels can be built and kept.
+
+    OptionError and ModelError as `interfuse.load`, CompilerMissingError without a compiler for a model on the CPU,
+    CacheError where the cache folder cannot be used.
+    """
+    knobs = current()
+    case = interfuse.load(target)
+    if knobs.disable or not knobs.fuse:
+        return case
+    if case.device == "cpu":
+        compilers.find(knobs)
+    if open_cache(knobs).warning:
+        raise CacheError(
+            f"The cache folder {knobs.cache_dir} cannot be used: give a writable one by INTERFUSE_CACHE, or set "
+            "INTERFUSE_USE_CACHE=0 to do without."
+        )
+    return case
+
+
+def chosen(race: bool | None, off: list[str] | None) -> dict[str, Any]:
+    """The options of a compile that the command line gave."""
+    return {**({} if race is None else {"race": race}), **({"off": tuple(off)} if off else {})}
+
+
+@contextmanager
+def progress(console: Console | None = None) -> Iterator[Watcher]:
+    """A watcher that shows each stage as a bar on stderr, gone at the end; nothing where stderr is no terminal."""
+    console = console or Console(stderr=True)
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        task = bars.add_task("loading", total=None)
+
+        def watch(stage: str, done: int = 0, total: int = 0) -> None:
+            bars.update(task, description=stage, completed=done, total=total or None)
+
+        yield watch
+
+
+def output() -> Console:
+    """Standard output: as wide as the terminal, or as a ledger likes where there is none."""
+    return Console() if sys.stdout.isatty() else Console(width=WIDTH)
+
+
+def write(path: Path | None, text: str) -> None:
+    """Write `text` to `path`, whole or not at all; nothing for None. OptionError where that cannot be done."""
+    if path is None:
+        return
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        unfinished.write_text(text + "\n", encoding="utf-8")
+        unfinished.replace(path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        fail(f"{path} cannot be written ({error.strerror}): name another file.", 1)
