@@ -86,8 +86,10 @@ def test_explain_shows_one_region(models: str, told: list[dict[str, Any]]) -> No
 @pytest.mark.parametrize(
     ("target", "says"),
     [
-        ("nothing", "is not MODULE:FUNCTION"),
-        (":f", "is not MODULE:FUNCTION"),
+        ("nothing", "names no model: write package.module:function"),
+        (":f", "names no model"),
+        ("absent.py:f", "there is no file absent.py"),
+        ("absent.pt2", "there is no file absent.pt2"),
         ("no_such_module:f", "cannot be imported"),
         ("sample_models:absent", "has no function absent"),
         ("sample_models:value", "has no function value"),
@@ -104,7 +106,7 @@ def test_a_failure_gets_one_sentence_and_status_1(
     models: str, told: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "no region 'x'" in sentence(result := run("explain", f"{models}:good", "--region", "x"))
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "cannot be written" in sentence(result := run("explain", f"{models}:good", "--json", "absent/out.json"))
     assert result.exit_code == 1
 

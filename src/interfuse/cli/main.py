@@ -49,8 +49,8 @@ def _sentence(error: Any) -> str:
     message, context = str(error.format_message()).strip(), getattr(error, "ctx", None)
     if not message or "\n" in message:
         return message
-    path = context.command_path if context is not None else "interfuse"
-    return f"interfuse: {message.rstrip('.')}; {path} --help lists what there is."
+    words = context.command_path.split()[1:] if context is not None else []
+    return f"interfuse: {message.rstrip('.')}; {' '.join(['interfuse', *words])} --help lists what there is."
 
 
 app = typer.Typer(

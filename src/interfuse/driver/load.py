@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -113,7 +114,10 @@ def _from_file(path: Path) -> ModuleType:
 def _exported(path: Path) -> Case:
     if not path.is_file():
         raise OptionError(f"there is no file {path}: check the path.")
+    log = logging.getLogger("torch.export")
+    level = log.level
     try:
+        log.setLevel(logging.CRITICAL)  # what goes wrong is said once, by us
         program = torch.export.load(str(path))
         example, model = program.example_inputs, program.module()
     except Exception as error:  # whatever is wrong with the file, PyTorch reports it in many ways
@@ -121,6 +125,8 @@ def _exported(path: Path) -> Case:
             f"{path} is not a program that this PyTorch can load ({said(error)}): "
             "write it again with torch.export.save."
         ) from error
+    finally:
+        log.setLevel(level)
     if example is None:
         raise OptionError(f"{path} holds no example inputs: export it with them, or write {FORMS}.")
     inputs, kwargs = example

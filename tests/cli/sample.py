@@ -1,0 +1,61 @@
+"""A module of small models, written where a test works. In: nothing. Out: its text; a runner of the command line."""
+
+from __future__ import annotations
+
+from typer.testing import CliRunner, Result
+
+from interfuse.cli.main import app
+
+MODELS = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.fc = nn.LayerNorm(64), nn.Linear(64, 64)
+
+    def forward(self, x):
+        return torch.softmax(self.fc(self.norm(x + 1)) * 2.0, -1)
+
+
+def net():
+    torch.manual_seed(0)
+    return Net().eval(), torch.randn(8, 64)
+
+
+def single():
+    return (lambda x, *, scale: torch.tanh(x) * scale + 1), (torch.ones(4, 5),), {"scale": 3.0}
+
+
+def wrong_shapes():
+    return Net().eval(), torch.randn(8, 63)
+
+
+def raises():
+    raise ValueError("no weights here.")
+
+
+def five():
+    return 5
+
+
+def bad_kwargs():
+    return abs, (1,), 3
+"""
+"""Models that run, functions that do not give one, and one whose model fails."""
+
+
+def invoke(*arguments: str, **environment: str) -> Result:
+    """The command line with these arguments, 120 columns wide."""
+    return CliRunner().invoke(app, arguments, env={"COLUMNS": "120", **environment})
+
+
+def sentence(result: Result) -> str:
+    """The one line on stderr, which begins with the command's name and ends as a sentence does."""
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("interfuse: ")
+    assert lines[0].endswith("."), lines[0]
+    return lines[0]

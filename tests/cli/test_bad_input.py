@@ -1,0 +1,141 @@
+"""Bad input. In: each thing that can be wrong. Out: one sentence with a remedy, the status, nothing half-written."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.sample import MODELS, invoke, sentence
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with the models and a cache of its own."""
+    (tmp_path / "cli_models.py").write_text(MODELS)
+    (tmp_path / "cli_broken.py").write_text("def f(:\n")
+    (tmp_path / "cli_fails.py").write_text("raise RuntimeError('no such weights')\n")
+    (tmp_path / "broken.pt2").write_bytes(b"PK\x03\x04 not an archive")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("cli_models", "cli_broken", "cli_fails"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setenv("INTERFUSE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("INTERFUSE_RACE", "0")
+    return tmp_path
+
+
+BAD = (
+    (["run"], 2, "Missing argument 'TARGET'; interfuse run --help"),
+    (["nothing"], 2, "No such command 'nothing'; interfuse --help"),
+    (["run", "cli_models:net", "--fast"], 2, "No such option: --fast"),
+    (["run", "cli_models:net", "--rounds", "0"], 2, "Invalid value for '--rounds'"),
+    (["bench", "cli_models:net", "--peer", "gcc"], 2, "there is no peer 'gcc'; the peers are inductor"),
+    (["explain", "cli_models:net", "--peer", "gcc"], 2, "there is no peer 'gcc'"),
+    (["show", "cli_models:net", "--stage", "assembly"], 2, "choose one of capture, passes, plan"),
+    (["show", "cli_models:net", "--stop-after", "x"], 2, "choose one of capture, passes, plan"),
+    (["show", "cli_models:net", "--stage", "program", "--stop-after", "plan"], 2, "stop after that or later"),
+    (["show", "cli_models:net", "--region", "x"], 2, "the regions are: add\\+layer_norm, linear, mul\\+softmax"),
+    (["run", "cli_models"], 2, "names no model: write package.module:function, path/file.py:function"),
+    (["run", "no_such_package.models:net"], 2, "cannot be imported .* run from the folder that holds it"),
+    (["run", "cli_models:absent"], 2, "has no function absent: check the name"),
+    (["run", "absent.py:net"], 2, "there is no file absent.py"),
+    (["run", "cli_models:five"], 2, "must return \\(model, inputs\\)"),
+    (["run", "cli_models:bad_kwargs"], 2, "keyword arguments as a dictionary, not int"),
+    (["run", "cli_models:raises"], 1, "raised ValueError: no weights here; call it from Python"),
+    (["run", "cli_broken:f"], 1, "importing cli_broken raised SyntaxError"),
+    (["run", "cli_fails.py:f"], 1, "running cli_fails.py raised RuntimeError: no such weights; run it with Python"),
+    (["run", "cli_models:wrong_shapes"], 1, "running the model raised .* see whether it runs with INTERFUSE_DISABLE=1"),
+    (["bisect", "cli_models:wrong_shapes"], 1, "running the model raised"),
+    (["run", "broken.pt2"], 2, "write it again with torch.export.save"),
+    (["run", "absent.pt2"], 2, "there is no file absent.pt2"),
+    (["bench", "cli_models:net", "--rounds", "1", "--json", "absent/out.json"], 1, "name another file"),
+)
+
+
+@pytest.mark.parametrize(("arguments", "status", "says"), BAD, ids=[" ".join(b[0]) for b in BAD])
+def test_bad_arguments_are_one_sentence(arguments: list[str], status: int, says: str, folder: Path) -> None:
+    before = {p.name for p in folder.iterdir()}
+    result = invoke(*arguments)
+    assert result.exit_code == status, result.output
+    assert result.stdout == ""
+    assert re.search(says, text := sentence(result)), text
+    assert {p.name for p in folder.iterdir()} - before <= {"cache", "__pycache__"}
+
+
+@pytest.mark.parametrize("command", ["run", "explain", "bench", "show", "bisect"])
+def test_without_a_compiler_every_command_says_how_to_get_one(command: str) -> None:
+    result = invoke(command, "cli_models:net", INTERFUSE_CXX="no-such-compiler")
+    assert result.exit_code == 1
+    assert "apt-get install g++" in sentence(result)
+    assert "INTERFUSE_CXX" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["run", "cli_models:net"], ["cache", "size"], ["cache", "list"], ["cache", "clear"], ["cache", "verify"]],
+)
+def test_a_cache_that_cannot_be_used_is_named(arguments: list[str], folder: Path) -> None:
+    (folder / "file").write_text("kept")
+    result = invoke(*arguments, INTERFUSE_CACHE=str(folder / "file" / "cache"))
+    assert result.exit_code == 1
+    assert "INTERFUSE_CACHE" in sentence(result)
+    assert (folder / "file").read_text() == "kept"
+
+
+def test_a_cache_that_others_can_write_is_refused(folder: Path) -> None:
+    (folder / "open").mkdir()
+    (folder / "open").chmod(0o777)
+    result = invoke("cache", "verify", INTERFUSE_CACHE=str(folder / "open"))
+    assert result.exit_code == 1
+    assert "chmod go-w" in sentence(result)
+
+
+def test_a_cache_that_is_switched_off_is_empty() -> None:
+    result = invoke("cache", "size", INTERFUSE_USE_CACHE="0")
+    assert result.exit_code == 0
+    assert "0 kernels" in result.stdout
+
+
+@pytest.mark.parametrize("command", [["run", "cli_models:net"], ["doctor"], ["cache", "size"]])
+def test_a_bad_knob_is_one_sentence(command: list[str]) -> None:
+    result = invoke(*command, INTERFUSE_WORKERS="many")
+    assert result.exit_code == 2
+    assert "INTERFUSE_WORKERS='many'" in sentence(result)
+
+
+def process(*arguments: str) -> subprocess.Popen[str]:
+    """The command in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "interfuse", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_a_process_ends_with_the_sentence_and_the_status() -> None:
+    running = process("run", "broken.pt2")
+    out, err = running.communicate(timeout=120)
+    assert (running.returncode, out) == (2, "")
+    assert len(err.strip().splitlines()) == 1
+    assert "torch.export.save" in err
+
+
+def test_a_process_that_is_interrupted_ends_with_130(folder: Path) -> None:
+    (folder / "cli_waits.py").write_text(
+        "import pathlib, time\ndef waits():\n    pathlib.Path('ready').touch()\n    time.sleep(120)\n"
+    )
+    running = process("run", "cli_waits:waits")
+    for _ in range(1200):
+        if (folder / "ready").exists() or running.poll() is not None:
+            break
+        time.sleep(0.05)
+    os.kill(running.pid, signal.SIGINT)
+    out, err = running.communicate(timeout=120)
+    assert (running.returncode, out) == (130, "")
+    assert len(err.strip().splitlines()) == 1
+    assert "interrupted" in err

@@ -1,0 +1,126 @@
+"""Options at every front door. In: values, keywords, mappings, modes. Out: what is in force, or an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import interfuse
+from interfuse.base.errors import OptionError
+from interfuse.base.knobs import override
+from interfuse.driver.options import MODES, read
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    torch._dynamo.reset()
+    with override(cache_dir=Path(tmp_path_factory.getbasetemp()) / "cache", race=False):
+        yield
+
+
+def f(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x * 2, -1)
+
+
+@pytest.mark.parametrize("off", ["softmax, gelu", ["softmax", "gelu"], ("softmax", " gelu ", "")])
+def test_off_is_a_tuple_of_names(off: Any) -> None:
+    assert interfuse.Options(off=off).off == ("softmax", "gelu")
+    assert interfuse.Options(off=off).knobs().off == "softmax,gelu"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"fuse": 1}, "fuse=1 must be bool"),
+        ({"race": "no"}, "race='no' must be bool"),
+        ({"race_seconds": True}, "race_seconds=True must be int or float"),
+        ({"race_seconds": -1}, "0 or more"),
+        ({"race_seconds": float("nan")}, "0 or more"),
+        ({"off": 3}, "off=3 must be str or tuple or list"),
+        ({"off": [3]}, "names of regions as text"),
+    ],
+)
+def test_a_value_that_is_wrong_is_named(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        interfuse.Options(**options)
+
+
+def test_none_leaves_the_knob() -> None:
+    with override(race_seconds=3.5, off="gelu"):
+        knobs = interfuse.Options(race=True).knobs()
+    assert (knobs.race, knobs.race_seconds, knobs.off) == (True, 3.5, "gelu")
+
+
+def test_options_win_over_the_mode_and_keywords_over_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read("no-race").race is False
+    assert read("no-race", {"race": True}).race is True
+    seen: list[interfuse.Options] = []
+    monkeypatch.setattr("interfuse.driver.api.Backend", lambda options, watch: seen.append(options) or "eager")
+    for options in ({"race": True, "race_seconds": 2}, interfuse.Options(race=True, race_seconds=2)):
+        interfuse.compile(f, mode="max-autotune", options=options, race_seconds=1)
+        interfuse.compile(f, mode="max-autotune", options=options)
+        interfuse.compile(f, mode="max-autotune")
+    assert [o.race_seconds for o in seen] == [1, 2, 120] * 2
+    assert set(MODES) == {"default", "max-autotune", "no-race"}
+    with pytest.raises(OptionError, match="takes a mapping"):
+        interfuse.compile(f, options="race")  # type: ignore[arg-type]
+
+
+def regions(show: str) -> list[str]:
+    """The label of what runs in each region, from the text of the program."""
+    return [line.split(": ", 1)[1] for line in show.splitlines() if line.startswith("  ") and line[2].isdigit()]
+
+
+def test_a_region_is_switched_off_from_options() -> None:
+    x = torch.randn(4, 40)
+    assert regions(interfuse.show(f, (x,), stage="program")) == ["fused: row, resident"]
+    assert regions(interfuse.show(f, (x,), stage="program", off=("softmax",))) == ["library: mul+softmax"]
+    fast = torch.compile(f, backend="interfuse", options={"off": "softmax"})
+    assert torch.equal(fast(x), f(x))
+
+
+def test_the_decorator_with_and_without_options() -> None:
+    @interfuse.compile
+    def plain(x: torch.Tensor) -> torch.Tensor:
+        """Doubles."""
+        return x * 2 + 1
+
+    @interfuse.compile(race=False, fullgraph=True)
+    def chosen(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 + 1
+
+    x = torch.randn(5)
+    assert torch.equal(plain(x), chosen(x))
+    assert torch.equal(plain(x), x * 2 + 1)
+    assert (plain.__name__, plain.__doc__) == ("plain", "Doubles.")
+    with pytest.raises(OptionError, match="no option 'racing'"):
+        interfuse.compile(racing=True)
+    with pytest.raises(OptionError, match="takes a model or a function, not int"):
+        interfuse.compile(race=False)(3)
+
+
+def test_fullgraph_refuses_a_graph_break() -> None:
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        torch._dynamo.graph_break()
+        return y * 2
+
+    x = torch.randn(3)
+    assert torch.equal(interfuse.compile(broken)(x), broken(x))
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        interfuse.compile(broken, fullgraph=True)(x)
+
+
+@pytest.mark.parametrize(("dynamic", "graphs"), [(True, 1), (False, 3)])
+def test_dynamic_decides_how_often_it_compiles(dynamic: bool, graphs: int) -> None:
+    stages: list[str] = []
+    fast = interfuse.compile(f, dynamic=dynamic, watch=lambda stage, done=0, total=0: stages.append(stage))
+    for batch in (3, 4, 5):
+        x = torch.randn(batch, 40)
+        torch.testing.assert_close(fast(x), f(x))
+    assert stages.count("capture") == graphs
