@@ -417,3 +417,11 @@ def _strict(source: Path, level: str) -> None:
         command = [compiler.path, *compilers.flags(knobs), "-Wall", "-Werror", "-o", str(library), str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_second_phase_asks_for_the_next_row() -> None:
+    code = emit(BUILDERS["softmax"](6, 64, F32, "serial"), "portable").split('extern "C"')[1]
+    phases = code.split("_vectors(")[1:]
+    assert ["prefetch(" in phase for phase in phases] == [False, True, False]
+    assert "prefetch(x_ptr + (row + 1) * " in code
+    assert "prefetch(" not in emit(BUILDERS["bias_gelu_residual"](6, 64, F32, "serial"), "portable")

@@ -68,8 +68,7 @@ class Device:
             raise UnsupportedError(f"no source can be written: {self.why}")
         if self.target.backend == "triton":
             return emit_triton.emit(kernel).text
-        streaming = frozenset(p.name for p in kernel.params if p.mode == "out" and _bytes(p) > self.profile.cache)
-        return emit_cpp.emit(kernel, self.vector, streaming)
+        return emit_cpp.emit(kernel, self.vector, _streaming(kernel, self.profile.cache))
 
     def build(self, kernels: Sequence[Kernel], knobs: Knobs, record: Record) -> Built:
         """Launchers by kernel name, and the reason for each kernel that could not be had."""
@@ -124,6 +123,16 @@ def _build_cpu(kernels: Sequence[Kernel], device: Device, knobs: Knobs, record: 
             build_seconds=artifact.seconds,
         )
     return launchers, failed
+
+
+def _streaming(kernel: Kernel, cache: int) -> frozenset[str]:
+    """The outputs to store past the caches: the kernel's buffers do not fit in them, and the output takes half of them.
+
+    A plain store first reads the line that it overwrites; whoever reads the output next finds little of it cached.
+    """
+    if sum(_bytes(p) for p in kernel.params if p.mode != "scratch") <= cache:
+        return frozenset()
+    return frozenset(p.name for p in kernel.params if p.mode == "out" and 2 * _bytes(p) >= cache)
 
 
 def _artifacts(sources: list[tuple[str, str]], knobs: Knobs, cache: Cache) -> list[Any]:

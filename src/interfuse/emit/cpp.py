@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.base.text import Writer
 from interfuse.emit import cpp_prelude
 from interfuse.emit.cpp_facts import (
     check_divisions,
+    fetched_ahead,
     flat,
     lane_axis_of,
     lane_count,
@@ -64,6 +66,7 @@ class _Emitter:
         self.w, self.names = Writer(), Names()
         self.buffers: dict[str, str] = {}
         self.rounded_by_store = rounded_by_store(kernel)
+        self.fetching, self.fetched = fetched_ahead(kernel, self.lane_axis)
 
     def summary(self) -> str:
         """One sentence on how the kernel runs."""
@@ -199,6 +202,8 @@ class _Emitter:
             head = f"{function}({extent}, [&]({lambda_params}) INLINE {{"
             tail = f"}}, [&]() INLINE {{ {carries} }});" if long_sums else "});"
         with self.w.block(head, tail):
+            if loop is self.fetching:
+                self.fetch_ahead()
             self.statements(loop.body, in_lanes or lane)
         self.names = outer
         for r in reduces:
@@ -207,6 +212,14 @@ class _Emitter:
             if r.op in PLACES and self.is_vector(r.out):
                 result = f"to<i64v>({result})"
             self.w.line(f"const {held(r.out.dtype, self.is_vector(r.out))} {self.names.give(r.out.name)} = {result};")
+
+    def fetch_ahead(self) -> None:
+        """Ask for what the next program will read at these lanes; past the last one nothing comes of it."""
+        names, row = self.names, self.grid[-1].name
+        self.names = replace(names, index={**names.index, row: f"({names.index[row]} + 1)"})
+        for s in self.fetched:
+            self.w.line(f"prefetch({_offset(self.buffers[s.param], self.index(s.index))});")
+        self.names = names
 
     # ---- reductions ------------------------------------------------------------------------------------------------
 

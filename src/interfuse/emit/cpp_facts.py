@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir.dtypes import ALL, F32, DType, compute_type
-from interfuse.ir.index import Dim, Expr, unwrap, wrap
+from interfuse.ir.index import Dim, Expr, coefficient, symbols, unwrap, wrap
 from interfuse.ir.ops import TABLE
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Reduce, Role, Stmt, Store
 
@@ -47,6 +47,26 @@ def flat(body: Sequence[Stmt]) -> Iterator[Stmt]:
             yield from flat(s.body)
         else:
             yield s
+
+
+def fetched_ahead(kernel: Kernel, lane_axis: Axis | None) -> tuple[Loop | None, tuple[Load, ...]]:
+    """The phase that has time to fetch the next program's elements, and the loads of the first phase that need them.
+
+    A kernel that goes over its rows several times reads memory in the first phase and computes in the others; without
+    a request ahead memory is idle meanwhile. (None, ()) where there is one phase, or no next program.
+    """
+    phases = [s for s in kernel.body if isinstance(s, Loop) and lane_axis is not None and s.axis == lane_axis.name]
+    grid = [a.name for a in kernel.axes if a.role is Role.GRID]
+    if len(phases) < 2 or not grid or lane_axis is None:
+        return None, ()
+    loads = [s for s in phases[0].body if isinstance(s, Load) and kernel.param(s.param).mode == "in"]
+    seen: dict[tuple[str, Expr], Load] = {}
+    for s in loads:
+        names = {symbol.name: symbol for symbol in symbols(s.index)}
+        along = lane_axis.name in names and coefficient(s.index, names[lane_axis.name]) == 1
+        if along and grid[-1] in names:
+            seen.setdefault((s.param, s.index), s)
+    return phases[1], tuple(seen.values())
 
 
 def work_of(kernel: Kernel, body: Sequence[Stmt]) -> Dim:

@@ -89,7 +89,13 @@ INLINE inline f32v copy_sign(f32v x, f32v y) { return from_bits(bits(x) | (bits(
 
 //: nearest
 // The nearest integer to x, |x| < 2^22, as a float.
-INLINE inline f32v nearest(f32v x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
+INLINE inline f32v nearest(f32v x) {
+#if defined(__AVX512F__) && LANES == 16
+    return __builtin_ia32_rndscaleps_mask(x, 8, x, -1, 4);
+#else
+    return (x + 0x1.8p23f) - 0x1.8p23f;
+#endif
+}
 
 //: power_of_two
 // 2^n for integers n from -126 to 127.
@@ -113,17 +119,27 @@ INLINE inline f32v beyond_log2(f32v x, f32v n) {
 }
 
 //: exp_inside
-// e^x for x from -104 to 89, and NaN.
+// e^x for x from -104 to 89, and NaN; for every x where the machine scales by powers of two in one instruction: beyond
+// the ends the power alone decides, as long as the rest is a number near 1.
 INLINE inline f32v exp_inside(f32v x) {
     const f32v n = nearest(x * 1.44269504f);
-    const f32v r = beyond_log2(x, n);
+    f32v r = beyond_log2(x, n);
+#if defined(__AVX512DQ__) && LANES == 16
+    r = __builtin_ia32_rangeps512_mask(r, splat<f32v>(0.5f), 2, r, -1, 4);  // the smaller magnitude; 0.5 for NaN
+#endif
     const f32v q = polynomial(r, 0.49999994f, 0.16666521f, 0.041668277f, 0.008368687f, 0.0013819824f);
     return times_power_of_two(fma_(q * r, r, r) + 1.0f, n);
 }
 
 //: exp_
 // Outside of [-104, 89] the result is 0 or infinity like at the ends.
-INLINE inline f32v exp_(f32v x) { return exp_inside(clamp(x, -104.0f, 89.0f)); }
+INLINE inline f32v exp_(f32v x) {
+#if defined(__AVX512DQ__) && LANES == 16
+    return exp_inside(x);
+#else
+    return exp_inside(clamp(x, -104.0f, 89.0f));
+#endif
+}
 INLINE inline float exp_(float x) { return exp_(splat<f32v>(x))[0]; }
 INLINE inline double exp_(double x) { return __builtin_exp(x); }
 
@@ -252,8 +268,39 @@ template <class V> INLINE inline V sigmoid_(V x) {
     return (x < V{} ? e : splat<V>(typename Element<V>::type(1))) / (V(e + typename Element<V>::type(1)));
 }
 
+//: erf_near
+// erf(a) for a from 0 to just below 4, and NaN: a polynomial a quarter, around `centre`, where erf is `value`; in the
+// first quarter around the line a, so that small results are exact to their own last place.
+#if defined(__AVX512F__) && LANES == 16 && !defined(__clang__)
+INLINE inline f32v erf_near(f32v a) {
+    const f32v centre = {0.0f, 0.375f, 0.625f, 0.875f, 1.125f, 1.375f, 1.625f, 1.875f,
+                         2.125f, 2.375f, 2.625f, 2.875f, 3.125f, 3.375f, 3.625f, 3.875f};
+    const f32v value = {0.0f, 0.4041169f, 0.6232409f, 0.7840751f, 0.8883882f, 0.94817007f, 0.97844374f, 0.99199003f,
+                        0.997346f, 0.99921703f, 0.9997946f, 0.99995214f, 0.9999901f, 0.9999982f, 0.9999997f, 0.99999994f};
+    const f32v q0 = {0.12837914f, 0.9803529f, 0.7634996f, 0.5247451f, 0.31827396f, 0.17035976f, 0.08047225f, 0.033545826f,
+                     0.01234082f, 0.0040064775f, 0.0011478753f, 0.0002902285f, 6.4758795e-05f, 1.2751784e-05f, 2.2159336e-06f, 3.3982576e-07f};
+    const f32v q1 = {6.413123e-06f, -0.36762428f, -0.47718433f, -0.45915598f, -0.35805595f, -0.23424529f, -0.13077115f, -0.06289174f,
+                     -0.026227469f, -0.009507785f, -0.0030073337f, -0.0008323156f, -0.00020292737f, -4.9969723e-05f, -7.290382e-06f, 3.0593858e-06f};
+    const f32v q2 = {-0.37632185f, -0.23489223f, -0.05569324f, 0.09290699f, 0.16245128f, 0.15794088f, 0.114842564f, 0.0674424f,
+                     0.033037674f, 0.013730597f, 0.0048903003f, 0.001502426f, 0.00039996265f, 9.256086e-05f, 1.866695e-05f, 3.2867576e-06f};
+    const f32v q3 = {0.0019614086f, 0.16535431f, 0.1756355f, 0.11243352f, 0.028111141f, -0.030107407f, -0.049291942f, -0.042534817f,
+                     -0.026225237f, -0.013573282f, -0.005750075f, -0.002007543f, -0.000536531f, 0.00021064491f, -6.982952e-05f, -0.00023014333f};
+    const f32v q4 = {0.10606841f, 0.046184033f, -0.02611309f, -0.0660849f, -0.06112891f, -0.03078372f, -0.0023314643f, 0.011313248f,
+                     0.012450739f, 0.008356247f, 0.0042354953f, 0.0017275733f, 0.00058426557f, 0.00016658714f, 4.0459818e-05f, 8.430207e-06f};
+    const i32v quarter = __builtin_convertvector(a * 4.0f, i32v);
+    const auto of = [&](f32v table) INLINE { return __builtin_shuffle(table, quarter); };  // one instruction
+    const f32v t = a - of(centre);
+    const f32v high = fma_(fma_(of(q4), t, of(q3)), t, of(q2));
+    const f32v q = fma_(fma_(high, t, of(q1)), t, of(q0));
+    return fma_(q, t, a < 0.25f ? a : of(value));
+}
+#endif
+
 //: erf_
 INLINE inline f32v erf_(f32v x) {
+#if defined(__AVX512F__) && LANES == 16 && !defined(__clang__)
+    return copy_sign(erf_near(smaller_of(splat<f32v>(3.9999998f), abs_(x))), x);
+#else
     const f32v a = smaller_of(splat<f32v>(4.0f), abs_(x)), square = x * x;
     const f32v small = fma_(x, polynomial(square, 0.12837917f, -0.37612626f, 0.11283579f, -0.026853347f,
                                               0.005187162f, -0.0007997853f, 7.806903e-05f), x);
@@ -261,6 +308,7 @@ INLINE inline f32v erf_(f32v x) {
                                      -0.0030086006f, 0.00019243463f);  // log(1 - erf(a))
     const f32v large = copy_sign(1.0f - exp_inside(log_rest), x);
     return a < 1.0f ? small : large;
+#endif
 }
 INLINE inline float erf_(float x) { return erf_(splat<f32v>(x))[0]; }
 INLINE inline double erf_(double x) { return __builtin_erf(x); }

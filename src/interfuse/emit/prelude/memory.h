@@ -38,8 +38,12 @@ INLINE inline u32v widen_u16(u16v x) {
 INLINE inline f32v widen_bf16(u16v x) { return (f32v)(widen_u16(x) << 16); }
 
 //: narrow_bf16
-// Rounds to nearest even; NaN stays NaN.
+// Rounds to nearest even; NaN stays NaN. The machine's own instruction takes subnormals for zero, so they go by hand.
 INLINE inline u16v narrow_bf16(f32v x) {
+#if defined(__AVX512BF16__) && LANES == 16 && !defined(__clang__)
+    if (__builtin_expect(!__builtin_ia32_fpclassps512_mask(x, 0x20, -1), 1))
+        return (u16v)__builtin_ia32_cvtneps2bf16_v16sf(x);
+#endif
     const u32v u = (u32v)x;
     const u32v rounded = (u + 0x7fff + (u >> 16 & 1)) >> 16;
     return __builtin_convertvector(x != x ? u32v{} + 0x7fc0 : rounded, u16v);
@@ -114,6 +118,10 @@ INLINE inline void store(f16* p, f32v x, long n) { store((unsigned short*)p, nar
 INLINE inline void store(bool* p, boolv x, long n) {
     store((unsigned char*)p, __builtin_convertvector(x.mask & 1, u8v), n);
 }
+
+//: prefetch
+// Ask for the memory at p, which may lie past the end of its buffer, to be brought into the second-level cache.
+template <class T> INLINE inline void prefetch(const T* p) { __builtin_prefetch(p, 0, 2); }
 
 //: past_cache
 // Store one whole aligned vector past the caches, where the machine can.
