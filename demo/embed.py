@@ -68,8 +68,10 @@ def main(
         with Progress(*columns, console=Console(stderr=True), transient=True) as progress, torch.inference_mode():
             bar = progress.add_task("loading the model", total=STAGES)
 
-            def watch(stage: str) -> None:
-                progress.update(bar, advance=1, description=stage)
+            def watch(stage: str, done: int = 0, total: int = 0) -> None:
+                progress.update(
+                    bar, advance=0 if total else 1, description=f"{stage} {done}/{total}" if total else stage
+                )
 
             model = embedder(device)
             inputs = tokenized([SENTENCES[k % len(SENTENCES)] for k in range(batch)], device)

@@ -132,6 +132,11 @@ def test_doctor_says_what_to_do(tmp_path: Path) -> None:
     assert "no-such-compiler" in compiler.found
     assert "apt-get install g++" in compiler.remedy
     assert "INTERFUSE_CACHE" in cache.remedy
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "results.sqlite").write_bytes(b"no database" * 100)
+    damaged = doctor_module._cache(Knobs(cache_dir=tmp_path / "damaged"))
+    assert damaged.state == "missing"
+    assert "run interfuse cache verify" in damaged.found
 
 
 @pytest.mark.parametrize(("state", "status"), [("ok", 0), ("note", 0), ("missing", 1)])

@@ -79,6 +79,8 @@ def test_a_region_is_switched_off_from_options() -> None:
     x = torch.randn(4, 40)
     assert regions(interfuse.show(f, (x,), stage="program")) == ["fused: row, resident"]
     assert regions(interfuse.show(f, (x,), stage="program", off=("softmax",))) == ["library: mul+softmax"]
+    with pytest.raises(OptionError, match="no region 'gelu' to switch off; the regions are: mul\\+softmax"):
+        interfuse.show(f, x, stage="plan", off=("softmax", "gelu"))
     fast = torch.compile(f, backend="interfuse", options={"off": "softmax"})
     assert torch.equal(fast(x), f(x))
 
@@ -124,3 +126,9 @@ def test_dynamic_decides_how_often_it_compiles(dynamic: bool, graphs: int) -> No
         x = torch.randn(batch, 40)
         torch.testing.assert_close(fast(x), f(x))
     assert stages.count("capture") == graphs
+
+
+def test_every_public_name_is_there() -> None:
+    assert all(getattr(interfuse, name) for name in interfuse.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'absent'"):
+        interfuse.absent  # noqa: B018

@@ -18,7 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 import interfuse
+from interfuse.base.errors import CacheError
 from interfuse.base.knobs import Knobs, current
+from interfuse.build.contents import contents
 from interfuse.cli.common import command, output
 
 TORCH = "import torch; print(torch.__version__)"
@@ -132,4 +134,9 @@ def _cache(knobs: Knobs) -> Finding:
         return Finding(
             "cache", "missing", f"{knobs.cache_dir} cannot be written", "name a folder of yours in INTERFUSE_CACHE"
         )
-    return Finding("cache", "ok", str(knobs.cache_dir))
+    try:
+        kept = contents(knobs)
+        held = f"{len(kept.kernels())} kernels, {kept.results()} race results"
+    except CacheError as error:
+        return Finding("cache", "missing", str(error))
+    return Finding("cache", "ok", f"{knobs.cache_dir}, {held}")

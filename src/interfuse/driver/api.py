@@ -13,7 +13,7 @@ from interfuse.base.errors import OptionError
 from interfuse.driver.backend import Backend
 from interfuse.driver.bench import check_peers
 from interfuse.driver.compiler import Watcher
-from interfuse.driver.measure import measure_model, model_name
+from interfuse.driver.measure import arguments, measure_model, model_name
 from interfuse.driver.options import Options, read
 from interfuse.report.ledger import Ledger, ledger
 
@@ -79,17 +79,15 @@ def explain(
     The ledger's times are medians in milliseconds; its errors are root mean squares against a float64 run.
     """
     check_peers(peers)
-    if isinstance(inputs, torch.Tensor):
-        inputs = (inputs,)
+    inputs = arguments(inputs)
     torch._dynamo.reset()
     backend = Backend(read(None, options), watch)
     given = dict(kwargs or {})
     with torch.set_grad_enabled(grad):
         fast = torch.compile(model, backend=backend, dynamic=False)
         fast(*inputs, **given)
+        backend.check_off()
         records = list(backend.records)
         if measure:
-            records.append(
-                measure_model(model, fast, tuple(inputs), given, peers, rounds, name or model_name(model), watch)
-            )
+            records.append(measure_model(model, fast, inputs, given, peers, rounds, name or model_name(model), watch))
     return ledger(records)

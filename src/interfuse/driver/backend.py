@@ -14,6 +14,7 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
+from interfuse.base.errors import OptionError
 from interfuse.base.knobs import Knobs
 from interfuse.base.record import Record
 from interfuse.capture.decompositions import table
@@ -43,6 +44,14 @@ class Backend:
     def records(self) -> list[Record]:
         """The records of every graph compiled so far."""
         return [c.record for c in self.compiled]
+
+    def check_off(self) -> None:
+        """OptionError where option `off` has a name that is part of no region's in what was compiled so far."""
+        plans = [c.plan or next(iter(c.stages.plans.values()), None) for c in self.compiled]
+        names = list(dict.fromkeys(r.name for p in plans if p is not None for r in p.regions))
+        for part in self.options.off or ():
+            if names and not any(part in name for name in names):
+                raise OptionError(f"there is no region {part!r} to switch off; the regions are: {', '.join(names)}.")
 
     def __call__(self, gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile one Dynamo graph. The kill switch hands the graph back as it is."""

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from interfuse.base.errors import OptionError
 from interfuse.driver.backend import Backend
 from interfuse.driver.compiler import Watcher
-from interfuse.driver.measure import PEERS, measure_model, model_device, model_name
+from interfuse.driver.measure import PEERS, arguments, measure_model, model_device, model_name
 from interfuse.driver.options import read
 from interfuse.report.bench import Bench
 from interfuse.report.gather import gather
@@ -51,13 +51,14 @@ def once(
     if rounds < 1:
         raise OptionError(f"rounds must be 1 or more, not {rounds}.")
     torch._dynamo.reset()
-    given = dict(kwargs or {})
+    inputs, given = arguments(inputs), dict(kwargs or {})
     backend = Backend(read(None, options), watch)
     fast = torch.compile(model, backend=backend, dynamic=False)
     with torch.no_grad():
         began = time.perf_counter()
         result = fast(*inputs, **given)
         first = time.perf_counter() - began
+        backend.check_off()
         told = None if watch is None else partial(watch, "timing")
         work = partial(fast, *inputs, **given)
         timing = compare({"interfuse": work}, model_device(model, inputs, given), rounds, told=told)["interfuse"]
@@ -94,11 +95,13 @@ def bench(
     if rounds < 1:
         raise OptionError(f"rounds must be 1 or more, not {rounds}.")
     torch._dynamo.reset()
-    given = dict(kwargs or {})
-    fast = torch.compile(model, backend=Backend(read(None, options), watch), dynamic=False)
+    inputs, given = arguments(inputs), dict(kwargs or {})
+    backend = Backend(read(None, options), watch)
+    fast = torch.compile(model, backend=backend, dynamic=False)
     with torch.no_grad():
         fast(*inputs, **given)
-        record = measure_model(model, fast, tuple(inputs), given, peers, rounds, name or model_name(model), watch)
+        backend.check_off()
+        record = measure_model(model, fast, inputs, given, peers, rounds, name or model_name(model), watch)
     account = gather([record])
     return Bench(account.model, account.measures)
 

@@ -7,8 +7,7 @@ model's outputs over; it is switched off and the search goes on until the output
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,11 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from interfuse.base.errors import ModelError
+from interfuse.base.errors import InterfuseError, ModelError
 from interfuse.base.record import Record
 from interfuse.driver.backend import Backend
 from interfuse.driver.compiler import Compiled, Runner, Watcher
-from interfuse.driver.measure import exact_outputs, tensors_of
+from interfuse.driver.measure import arguments, exact_outputs, tensors_of
 from interfuse.driver.options import read
 from interfuse.driver.reproducer import values_of, write
 from interfuse.ir.graph import Graph
@@ -53,7 +52,7 @@ def bisect(
     folder   where to write a script for each region at fault that shows its error by itself; None writes nothing
     Inputs and buffers are given afresh for each run. ModelError where the model gives other results each time.
     """
-    tries = _Tries(model, tuple(inputs), dict(kwargs or {}), read(None, options), watch)
+    tries = _Tries(model, arguments(inputs), dict(kwargs or {}), read(None, options), watch)
     everything = tries.fused
     error, at_fault, note = tries.judge(everything), list[Switch](), ""
     if not error.ok and not tries.judge(()).ok:
@@ -65,7 +64,7 @@ def bisect(
         at_fault = _search(everything, tries)
     with torch.no_grad():
         suspects = [tries.suspect(s, folder) for s in at_fault]
-        ranking = [tries.suspect(s, None) for s in everything] if rank else []
+        ranking = list(tries.suspects(everything)) if rank else []
     return Bisection(
         error.rms,
         error.share,
@@ -140,6 +139,7 @@ class _Tries:
         self._backend = _Switchable(options, watch)
         self._fast = torch.compile(model, backend=self._backend, dynamic=False)
         self._outputs(self._fast)
+        self._backend.check_off()
         self._plans = [c.plan for c in self._backend.compiled]
         self.fused = tuple(
             (g, i)
@@ -159,6 +159,13 @@ class _Tries:
                 regions = tuple(r if (g, i) in on else _off(r) for i, r in enumerate(plan.regions))
                 made.run = Program(replace(plan, regions=regions), made.stages.launchers, Record()).run
         return judge(self._outputs(self._fast), self._eager, self.exact)
+
+    def suspects(self, switches: Sequence[Switch]) -> Iterator[Suspect]:
+        """Each region with the error that it makes alone."""
+        for done, switch in enumerate(switches):
+            if self._watch is not None:
+                self._watch("judging regions", done, len(switches))
+            yield self.suspect(switch, None)
 
     def suspect(self, switch: Switch, folder: Path | None) -> Suspect:
         """The region with the error that it makes alone, and its script in `folder`."""
@@ -222,10 +229,10 @@ def _off(region: Region) -> Region:
 def _alone(region: Region, own: Graph, made: Compiled, inputs: list[Any]) -> tuple[Error, bool]:
     """The chosen candidate's error on these inputs, and whether there was a float64 run to judge it by."""
     library = region.candidates.index(region.library)
-    exact = None
-    with suppress(RuntimeError):
-        eager = trial.program(region, own, library, {})(*inputs)
-        exact = exact_of(region, own, library, inputs)
+    eager = trial.program(region, own, library, {})(*inputs)
+    exact = exact_of(region, own, library, inputs)
+    try:
         got = trial.program(region, own, region.chosen, made.stages.launchers)(*inputs)
-        return judge(got, eager, exact), exact is not None
-    return judge((), (inputs[0],), None), exact is not None
+    except (RuntimeError, InterfuseError):  # in the model this region falls back to the library
+        return Error(0.0, 0.0), exact is not None
+    return judge(got, eager, exact), exact is not None

@@ -54,6 +54,7 @@ def measure_model(
     _tell(watch, "float64 run")
     exact = exact_outputs(model, inputs, kwargs)
     errors = {label: _error(call(), exact) for label, call in calls.items()}
+    _tell(watch, "timing")
     told = None if watch is None else partial(watch, "timing")
     timings = compare(calls, device=device, rounds=rounds, told=told)
     _tell(watch, "peak memory")
@@ -91,6 +92,11 @@ def tensors_of(tree: Any) -> list[torch.Tensor]:
     if hasattr(tree, "to_tuple"):
         tree = tree.to_tuple()
     return [t for t in tree_flatten(tree)[0] if isinstance(t, torch.Tensor)]
+
+
+def arguments(inputs: Any) -> tuple[Any, ...]:
+    """What a model is called with: one tensor alone, or each of several inputs."""
+    return tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
 
 
 def model_name(model: Callable[..., Any]) -> str:

@@ -15,6 +15,7 @@ from interfuse.base.errors import ModelError, OptionError, UnsupportedError
 from interfuse.base.text import Writer
 from interfuse.driver.backend import Backend
 from interfuse.driver.compiler import STAGES, Compiled, Watcher
+from interfuse.driver.measure import arguments
 from interfuse.driver.options import read
 from interfuse.ir.printer import show as show_graph
 from interfuse.lower.kernel import Kernel
@@ -59,7 +60,8 @@ def show(
     torch._dynamo.reset()
     backend = Backend(read(None, options), watch, stop="" if stop_after == "program" else stop_after)
     with torch.no_grad():
-        torch.compile(model, backend=backend, dynamic=False)(*inputs, **dict(kwargs or {}))
+        torch.compile(model, backend=backend, dynamic=False)(*arguments(inputs), **dict(kwargs or {}))
+    backend.check_off()
     if not backend.compiled:
         raise ModelError("PyTorch captured no graph of this model: there is nothing to show.")
     if region:
