@@ -14,7 +14,7 @@ from interfuse.ir import ops
 from interfuse.ir.index import Expr
 from interfuse.ir.node import Node, make
 from interfuse.ir.numpy_meaning import cast
-from interfuse.lower.kernel import Kernel, Let, Load, Loop, Reduce, Stmt, Store
+from interfuse.lower.kernel import Kernel, Let, Load, Loop, Reduce, Scan, Stmt, Store
 
 _REDUCE = {
     "sum": np.sum,
@@ -26,6 +26,9 @@ _REDUCE = {
     "argmax": np.argmax,
     "argmin": np.argmin,
 }
+
+
+_SCAN = {"cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum}
 
 
 def poisoned(size: int, dtype: np.dtype) -> np.ndarray:
@@ -101,7 +104,7 @@ def _statements(
             buffers[s.param][at] = np.broadcast_to(values[s.arg.name], at.shape).astype(
                 kernel.param(s.param).dtype.numpy
             )
-        elif isinstance(s, Reduce):
+        elif isinstance(s, (Reduce, Scan)):
             k = [a.name for a in kernel.axes].index(s.axis)
             wide = np.broadcast_to(
                 values[s.arg.name],
@@ -113,7 +116,12 @@ def _statements(
                 ),
             )
             with np.errstate(all="ignore"):
-                values[s.out.name] = _REDUCE[s.op](wide, axis=k, keepdims=True).astype(s.out.dtype.numpy)
+                found = (
+                    _SCAN[s.op].accumulate(wide, axis=k)
+                    if isinstance(s, Scan)
+                    else _REDUCE[s.op](wide, axis=k, keepdims=True)
+                )
+            values[s.out.name] = found.astype(s.out.dtype.numpy)
         else:
             values[s.out.name] = _let(s, values, grid)
         if not isinstance(s, (Loop, Store)):

@@ -85,6 +85,7 @@ class _Builder:
         self.extent: int = draw(st.sampled_from(EXTENTS))
         self.inner: tuple[int, ...] = draw(st.sampled_from(INNER_SHAPES))
         self.shape = (*self.rows, self.extent, *self.inner)
+        self.reverse: bool = draw(st.sampled_from((False, False, True)))
         self.inputs: list[Node] = []
         self.pool: list[_Value] = []
         self.reduced: list[_Value] = []
@@ -191,12 +192,13 @@ class _Builder:
         if node.dtype is BOOL:
             out = b.reduce(self.draw(st.sampled_from(("any", "all"))), node, (last,), keepdims=True)
         elif node.dtype.kind == "int":
-            op = self.draw(st.sampled_from(("sum", "max", "min", "argmax", "argmin")))
+            op = self.draw(st.sampled_from(("sum", "max", "min", *PLACES * (not self.reverse))))
             node, stored = (b.cast(node, I64), I64) if op == "sum" else (node, stored)
             out = b.reduce(op, node, (last,), keepdims=True)
             stored = out.dtype if op in PLACES else stored
         else:
-            op = self.draw(st.sampled_from(("sum", "max", "min", "mean", "variance", *PLACES * x.exact)))
+            places = PLACES if x.exact and not self.reverse else ()
+            op = self.draw(st.sampled_from(("sum", "max", "min", "mean", "variance", *places)))
             correction = 0 if self.extent == 1 else self.draw(st.sampled_from((0, 1)))
             attrs = {"correction": correction} if op == "variance" else {}
             out = b.reduce(op, node, (last,), keepdims=True, **attrs)
@@ -210,6 +212,20 @@ class _Builder:
             return
         self.reduced.append(_Value(out, stored, True))
         self.pool.append(_Value(b.broadcast(out, self.shape), stored, True))
+
+    def scan(self) -> None:
+        """A scan over the extent; all of a region run one way."""
+        x = self.pick("float", "int")
+        if not x:
+            return
+        op = self.draw(st.sampled_from(("cumsum", "cumsum", "cummax", "cummin", "cumprod")))
+        node, stored = x.node, x.stored
+        if op in ("cumsum", "cumprod"):
+            node = node if node.dtype.is_float else b.cast(node, I64)
+            node = b.apply("tanh", node) if op == "cumprod" and node.dtype.is_float else node
+            stored = stored if node.dtype is x.node.dtype else I64
+        exact = x.exact and (not node.dtype.is_float or op in ("cummax", "cummin"))
+        self.pool.append(_settled(b.scan(op, node, len(self.rows), self.reverse), stored, exact))
 
     def output(self) -> Node:
         """A value as it is stored: full, or reduced with or without its dimension of one."""
@@ -242,6 +258,8 @@ STEPS = (
     "convert",
     "reduce",
     "reduce",
+    "scan",
+    "scan",
 )
 
 

@@ -67,6 +67,9 @@ def test_families_by_lowering_keep_to_the_limits(device: str, cache: Path) -> No
         sources.append(emit(cases.lowered(*long)[0]))
         for rows in () if dtype.is_narrow else (20, 4096):
             sources.append(emit(cases.lowered(*cases.reduction_region(dtype, rows, 1000, axis=0))[0]))
+        scans = ((64, 4096, 1), (64, 131072, 1), (4096, 64, 0))
+        for rows, cols, axis in () if dtype.is_narrow or dtype is BOOL else scans:
+            sources.append(emit(cases.lowered(*cases.scan_region(dtype, rows, cols, axis, False))[0]))
         if dtype.is_float:
             sources.append(emit(cases.lowered(*cases.softmax_region(dtype, 4096, 1000, axis=0))[0]))
     sources += [emit(cases.transposed(4096, 1000, F32, 32, 32)), emit(cases.carried(64, 100000, F32, block=2048))]

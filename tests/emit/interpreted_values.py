@@ -70,6 +70,14 @@ def test_column_reductions(dtype: DType, target: Target) -> None:
     cases.check_reductions(dtype, 19, 37, "cpu", target, axis=0)
 
 
+@pytest.mark.parametrize("target", targets.GPUS.values(), ids=targets.GPUS)
+@pytest.mark.parametrize("reverse", (False, True))
+@pytest.mark.parametrize("axis", (0, 1))
+@pytest.mark.parametrize("dtype", (F32, F64, I64, I16), ids=str)
+def test_scans(dtype: DType, axis: int, reverse: bool, target: Target) -> None:
+    cases.check_scans(dtype, axis, reverse, target, "cpu")
+
+
 @pytest.mark.parametrize("source", (F32, F16, I64, I32, U8, BOOL), ids=str)
 def test_conversions(source: DType) -> None:
     # The interpreter truncates to bfloat16 and errs in 8-bit floats: those are checked on a GPU.

@@ -18,8 +18,11 @@ from interfuse.build.cache import Cache, open_cache
 from interfuse.build.cpp import build
 from interfuse.emit import cpp_prelude
 from interfuse.emit.cpp import emit
+from interfuse.ir import build as b
 from interfuse.ir.dtypes import BF16, BOOL, F8E4M3, F16, F32, F64, I32, I64, U8, DType
 from interfuse.ir.index import sym
+from interfuse.ir.layout import contiguous
+from interfuse.lower.families import CPU, Work, lower
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Reduce, Role, Scope, Store, Value
 from interfuse.run.cpu import load
 from tests import golden
@@ -262,6 +265,47 @@ def test_places_are_those_of_the_first(op: str, dtype: DType) -> None:
         assert torch.equal(got, getattr(torch, op)(x, axis))
         (got,) = launch(make(op, 70, 83, dtype, I64), [torch.zeros_like(x)])
         assert not got.any(), "of equal elements the first"
+
+
+def _scan_kernel(op: str, axis: int, shape: tuple[int, int], dtype: DType) -> Kernel:
+    """y = scan of x along the rows (1) or down the columns (0) of x[shape]."""
+    x = b.placeholder("x", dtype, shape)
+    y = b.scan(op, x, axis)
+    layouts = {n: contiguous(shape) for n in (x, y)}
+    return lower(f"scan_{op}", Work((y,), frozenset((x,)), layouts), CPU)[0]
+
+
+@pytest.mark.parametrize("axis", (0, 1))
+@pytest.mark.parametrize("dtype", (F32, F64, I64, I32), ids=str)
+@pytest.mark.parametrize("op", ("cumsum", "cumprod", "cummax", "cummin"))
+def test_scans_of_every_kind(op: str, dtype: DType, axis: int) -> None:
+    x = torch.randint(-2, 3, (21, 83)).to(TORCH[dtype])
+    if dtype.is_float:
+        x = torch.randn(21, 83, dtype=TORCH[dtype])
+        x[1, 7], x[2, 20], x[3, 5:], x[4] = torch.nan, torch.inf, -torch.inf, -0.0
+    expected = getattr(torch, op)(x, axis)
+    expected = (expected.values if op in ("cummax", "cummin") else expected).to(TORCH[dtype])
+    for level in LEVELS:
+        (got,) = launch(_scan_kernel(op, axis, (21, 83), dtype), [x], level=level)
+        torch.testing.assert_close(got.view(21, 83), expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("axis", (0, 1))
+def test_long_running_sums_are_carried_in_double(axis: int) -> None:
+    shape = (3, 50000) if axis else (50000, 20)
+    x = torch.rand(shape)
+    (got,) = launch(_scan_kernel("cumsum", axis, shape, F32), [x])
+    exact, eager = x.double().cumsum(axis), x.cumsum(axis)
+    worst = (got.view(shape) - exact).abs().max()
+    assert worst <= 2 * (eager - exact).abs().max() + 1e-7 * exact.max()
+
+
+def test_running_products_pass_no_limit_that_doubles_keep() -> None:
+    x = torch.full((2, 64), 1e5)
+    x[:, 1::2] = 1e-5
+    x[:, 0] = 1e-30
+    (got,) = launch(_scan_kernel("cumprod", 1, (2, 64), F32), [x])
+    torch.testing.assert_close(got.view(2, 64), x.cumprod(1))
 
 
 def test_extremes_keep_nan_and_infinities() -> None:

@@ -48,7 +48,7 @@ def tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
     return torch.from_numpy(array)
 
 
-@settings(max_examples=40)
+@settings(max_examples=60)
 @given(regions(), st.sampled_from(KINDS), st.sampled_from(LEVELS), st.sampled_from(sorted(targets.CPUS)))
 def test_regions_compute_what_the_evaluator_does(region, kind, level, target) -> None:  # type: ignore[no-untyped-def]
     inputs, outputs = region

@@ -228,6 +228,29 @@ def softmax_region(dtype: DType, rows: int, cols: int, axis: int = 1) -> tuple[l
     return [x], [b.cast(n, dtype) for n in (b.apply("div", e, along("sum", e)), *statistics)]
 
 
+def scan_region(dtype: DType, rows: int, cols: int, axis: int, reverse: bool) -> tuple[list[Node], list[Node]]:
+    """Every scan of `dtype` along the rows of [rows, cols], or the columns."""
+    x = b.placeholder("x", dtype, (rows, cols))
+    return [x], [b.scan(op, x, axis, reverse) for op in ("cumsum", "cumprod", "cummax", "cummin")]
+
+
+def check_scans(dtype: DType, axis: int, reverse: bool, target: Target, device: str) -> None:
+    """Every scan of odd rows or columns; in floats also ones with a NaN and ones of infinities."""
+    rng = np.random.default_rng(3)
+    x = rng.integers(0, 3, (5, 37)).astype(dtype.numpy)
+    if dtype.is_float:
+        x = (rng.standard_normal((5, 37)) * 1.5).astype(dtype.numpy)
+        x[0, 20], x[-1, :] = np.nan, np.inf
+    x = np.ascontiguousarray(x if axis else x.T)
+    inputs, outputs = scan_region(dtype, *x.shape, axis, reverse)
+    got = run_region(inputs, outputs, {inputs[0]: x}, device, target)
+    for node, g, p in zip(outputs, got, evaluate(outputs, {inputs[0]: x}), strict=True):
+        if dtype.is_float and node.op in ("cumsum", "cumprod"):
+            np.testing.assert_allclose(g, p, rtol=1e-5, atol=1e-5, err_msg=node.op)
+        else:
+            np.testing.assert_array_equal(g, p, err_msg=node.op)
+
+
 def check_reductions(dtype: DType, rows: int, cols: int, device: str, target: Target = GPU, axis: int = 1) -> None:
     """Every reduction along odd rows or columns; in floats also ones with a NaN and ones of infinities."""
     rng = np.random.default_rng(cols)

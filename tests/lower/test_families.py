@@ -128,6 +128,25 @@ def leading_axes() -> tuple[list[Node], list[Node]]:
     return [x, w], [b.apply("sub", x, b.expand(total, x.shape)), b.apply("exp", b.reshape(total, (5, 6)))]
 
 
+def scans(axis: int, reverse: bool) -> Maker:
+    def maker() -> tuple[list[Node], list[Node]]:
+        x, w = _in("x", 3, 40, 19), _in("w", 19)
+        y = b.apply("mul", x, b.broadcast(w, x.shape))
+        found = [b.scan(op, y, axis, reverse) for op in ("cumsum", "cummax", "cummin")]
+        total = _along("sum", y, axis)
+        found.append(b.scan("cumprod", b.apply("tanh", b.apply("add", y, total)), axis, reverse))
+        return [x, w], [b.apply("mul", found[0], _wide(0.5, x)), *found[1:], softmax(found[0], axis)]
+
+    maker.__name__ = f"scans_{axis}{'_reverse' if reverse else ''}"
+    return maker
+
+
+def scan_of_one_value() -> tuple[list[Node], list[Node]]:
+    x = _in("x", 5, 40)
+    same = b.expand(b.take_slice(x, (0, 2), (5, 1)), x.shape)
+    return [x], [b.scan("cumsum", same, 1), b.scan("cummax", b.broadcast(b.iota(40), x.shape), 1)]
+
+
 def two_axis_reduction() -> tuple[list[Node], list[Node]]:
     x = _in("x", 3, 4, 5)
     total = b.reduce("sum", x, (1, 2), keepdims=True)
@@ -194,6 +213,8 @@ MAKERS: list[Maker] = [
     column_softmax,
     column_statistics,
     leading_axes,
+    *(scans(axis, reverse) for axis in (0, 1, 2) for reverse in (False, True)),
+    scan_of_one_value,
     two_axis_reduction,
     whole_reduction,
     flattened_rows,
@@ -315,10 +336,14 @@ def test_a_trailing_transpose_is_stored_through() -> None:
 def _refusals() -> dict[str, tuple[list[Node], list[Node], str]]:
     x, four, c, empty = _in("x", 8, 16), _in("f", 2, 3, 4, 5), _in("c", 4, dtype=C64), _in("e", 0, 4)
     n = b.placeholder("n", F32, (sym("s0", 1), 4))
+    square = _in("s", 8, 8)
+    scanned = b.scan("cumsum", square, 1)
     return {
         "axes apart": ([four], [b.reduce("sum", four, (0, 2))], "axes apart"),
         "two shapes": ([x], [b.reduce("sum", x, (1,)), b.reduce("sum", x, (0, 1))], "different shapes"),
-        "scan": ([x], [b.scan("cumsum", x, 1)], "no scan family"),
+        "scans both ways": ([x], [b.apply("add", b.scan("cumsum", x, 1), b.scan("cumsum", x, 1, True))], "in reverse"),
+        "scans across": ([x], [b.scan("cumsum", b.scan("cumsum", x, 1), 0)], "different shapes"),
+        "scan out of order": ([square], [b.apply("add", b.permute(scanned, (1, 0)), scanned)], "another order"),
         "empty": ([empty], [b.apply("neg", empty)], "empty"),
         "symbolic": ([n], [b.apply("neg", n)], "symbolic size"),
         "complex": ([c], [c], "complex"),

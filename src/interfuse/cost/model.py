@@ -16,7 +16,7 @@ from interfuse.device.profile import DeviceProfile
 from interfuse.ir.index import coefficient
 from interfuse.ir.node import Node
 from interfuse.ir.ops import TABLE
-from interfuse.lower.kernel import Kernel, Let, Load, Loop, Reduce, Role, Stmt, Store
+from interfuse.lower.kernel import Kernel, Let, Load, Loop, Reduce, Role, Scan, Stmt, Store
 
 CACHED_GAIN = 3.0
 """How much faster bytes come from the last-level cache than from memory."""
@@ -43,16 +43,18 @@ def kernel_flops(kernel: Kernel) -> int:
     for s in _walk(kernel.body):
         if isinstance(s, Let) and s.op in TABLE:
             total += TABLE[s.op].cost * _extent(kernel, s.out.axes)
-        elif isinstance(s, Reduce):
+        elif isinstance(s, (Reduce, Scan)):
             total += TABLE[s.op].cost * _extent(kernel, s.arg.axes)
     return total
 
 
 def strided_share(kernel: Kernel) -> float:
-    """The share of accesses along the lane axis whose neighbours do not lie side by side."""
-    lane = kernel.axes[-1].symbol
+    """The share of accesses whose neighbours along the lanes do not lie side by side; along the best of several axes
+    of lanes.
+    """
     accesses = [s.index for s in _walk(kernel.body) if isinstance(s, (Load, Store))]
-    bad = sum(coefficient(i, lane) not in (0, 1) for i in accesses)
+    lanes = [a.symbol for a in kernel.axes if a.block > 1] or [kernel.axes[-1].symbol]
+    bad = min(sum(coefficient(i, lane) not in (0, 1) for i in accesses) for lane in lanes)
     return bad / max(len(accesses), 1)
 
 

@@ -27,11 +27,11 @@ from interfuse.emit.cpp_facts import (
     work_of,
 )
 from interfuse.emit.cpp_names import Names
-from interfuse.emit.cpp_reduce import PLACES, accumulator, part_of
+from interfuse.emit.cpp_reduce import PLACES, accumulator, part_of, scan_type, scanner
 from interfuse.emit.cpp_types import VECTOR_BYTES, converted, held, literal, rounded, splat, stored
 from interfuse.ir.dtypes import ALL, BOOL, I64, compute_type
 from interfuse.ir.index import Dim, Expr, coefficient, symbols, text, unwrap, wrap
-from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Reduce, Role, Stmt, Store, Value
+from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Reduce, Role, Scan, Stmt, Store, Value
 
 PARALLEL_FROM = 1 << 17
 """Work (about one unit an operation and element) from which a kernel runs on several threads."""
@@ -168,6 +168,8 @@ class _Emitter:
                 self.let(s)
             elif isinstance(s, Loop):
                 self.loop(s, in_lanes)
+            elif isinstance(s, Scan):
+                self.scan(s)
             else:
                 self.accumulate(s)
 
@@ -190,6 +192,9 @@ class _Emitter:
         lane = axis is self.lane_axis
         reduces = [s for s in loop.body if isinstance(s, Reduce)]
         long_sums = [r for r in reduces if self.declare(r, axis)]
+        for scan in [s for s in loop.body if isinstance(s, Scan)]:
+            made = scanner(scan, lane or self.is_vector(scan.out), lane)
+            self.w.line(f"{made.kind} {self.names.give(_parts(scan))}{made.start};")
         outer, self.names = self.names, self.names.inner()
         extent = self.dim(axis.extent)
         name = self.names.give_index(axis.name)
@@ -237,6 +242,13 @@ class _Emitter:
         lane = self.lane_axis is not None and r.axis == self.lane_axis.name
         part = part_of(r, self.value(r.arg), self.is_vector(r.arg), lane, self.names.index[r.axis])
         self.w.line(f"{self.names.of[_parts(r)]}.add({part}, {'n, ' if lane else ''}part);")
+
+    def scan(self, s: Scan) -> None:
+        """out = the running total, this step's part in it."""
+        vector, kind = self.is_vector(s.out), scan_type(s)
+        arg = converted(self.value(s.arg), s.arg.dtype, kind, self.is_vector(s.arg))
+        arg = splat(arg, kind) if vector and not self.is_vector(s.arg) else arg
+        self.define(s.out, converted(f"{self.names.of[_parts(s)]}.next({arg})", kind, s.out.dtype, vector))
 
     # ---- memory ----------------------------------------------------------------------------------------------------
 
@@ -364,7 +376,7 @@ class _Emitter:
         return f"{self.index(work)} >= {PARALLEL_FROM}"
 
 
-def _parts(r: Reduce) -> str:
+def _parts(r: Reduce | Scan) -> str:
     return f"{r.out.name}_parts"
 
 

@@ -11,7 +11,7 @@ from interfuse.base.errors import UnsupportedError
 from interfuse.ir.dtypes import ALL, F32, DType, compute_type
 from interfuse.ir.index import Dim, Expr, coefficient, symbols, unwrap, wrap
 from interfuse.ir.ops import TABLE
-from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Reduce, Role, Stmt, Store
+from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Reduce, Role, Scan, Stmt, Store
 
 SCRATCH_BYTES = 1 << 20
 """The largest scratch of one program: it lies on the thread's stack."""
@@ -35,7 +35,7 @@ def lane_count(kernel: Kernel, lane_axis: Axis | None, register_bytes: int) -> i
     """Elements a vector: what one register holds of the widest element, and no more than the axis's block."""
     if lane_axis is None:
         return register_bytes // 4
-    made = [s.out for s in flat(kernel.body) if isinstance(s, (Load, Let, Reduce))]
+    made = [s.out for s in flat(kernel.body) if isinstance(s, (Load, Let, Reduce, Scan))]
     widest = max((compute_type(v.dtype).bytes for v in made if lane_axis.name in v.axes), default=4)
     return min(lane_axis.block, register_bytes // max(widest, 4))
 
@@ -128,7 +128,7 @@ def rounded_by_store(kernel: Kernel) -> frozenset[str]:
             if target.is_narrow:
                 narrow[s.out.name] = target
     for s in flat(kernel.body):
-        used = s.args if isinstance(s, Let) else (s.arg,) if isinstance(s, Reduce) else ()
+        used = s.args if isinstance(s, Let) else (s.arg,) if isinstance(s, (Reduce, Scan)) else ()
         if isinstance(s, Store) and kernel.param(s.param).dtype is not narrow.get(s.arg.name):
             used = (s.arg,)
         for v in used:

@@ -1,7 +1,8 @@
-"""Accumulators of reductions in C++. In: a Reduce and how it is walked. Out: its accumulator's type, and what is added.
+"""Accumulators of reductions and scans in C++. In: a Reduce or Scan, how it is walked. Out: its accumulator's type, and
+what is added.
 
-The accumulators themselves are in `prelude/reduce.h`. A place (argmax, argmin) is held in an integer as wide as the
-elements, so that one mask chooses both.
+The accumulators themselves are in `prelude/reduce.h` and `prelude/scan.h`. A place (argmax, argmin) is held in an
+integer as wide as the elements, so that one mask chooses both.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from dataclasses import dataclass
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.emit.cpp_types import converted, held, highest, lowest, splat
-from interfuse.ir.dtypes import BOOL, F32, I32, I64, DType, compute_type
+from interfuse.ir.dtypes import BOOL, F32, F64, I32, I64, DType, compute_type
 from interfuse.ir.index import Dim, wrap
-from interfuse.lower.kernel import Reduce
+from interfuse.lower.kernel import Reduce, Scan
 
 CARRY_ROUNDS = 16
 """Additions to one float accumulator before it is carried into double; the prelude's loops use the same number."""
@@ -51,6 +52,28 @@ def accumulator(r: Reduce, extent: Dim, vector: bool, step: int) -> Accumulator:
         return Accumulator(f"{_REDUCERS[r.op]}<{kind_text}>", _bracketed(start))
     reducer = {"max": "Any", "min": "All"}.get(r.op, _REDUCERS[r.op])
     return Accumulator(f"{reducer}<{kind_text}>")
+
+
+_SCANNERS = {"cumsum": "Plus", "cumprod": "Times", "cummax": "Larger", "cummin": "Smaller"}
+
+
+def scanner(s: Scan, vector: bool, lane: bool) -> Accumulator:
+    """The accumulator of the scan `s`; `vector` where its parts are vectors, `lane` where it runs along their lanes."""
+    kind = scan_type(s)
+    wide = F64 if kind is F32 and s.op in ("cumsum", "cumprod") else kind
+    types = f"{held(kind, vector)}, {held(wide, vector and not lane)}, {_SCANNERS[s.op]}"
+    start = {"cumsum": "0", "cumprod": "1", "cummax": lowest(kind), "cummin": highest(kind)}[s.op]
+    return Accumulator(f"Running{'Lanes' if lane else ''}<{types}>", _bracketed(start))
+
+
+def scan_type(s: Scan) -> DType:
+    """The type that a scan is computed in. Products are of doubles: within a vector floats may pass their range where
+    the running product does not.
+    """
+    if s.arg.dtype is BOOL:
+        raise UnsupportedError(f"C++ kernels have no {s.op} of truth values.")
+    kind = compute_type(s.arg.dtype)
+    return F64 if s.op == "cumprod" and kind is F32 else kind
 
 
 def part_of(r: Reduce, arg: str, vector: bool, lane: bool, index: str) -> str:

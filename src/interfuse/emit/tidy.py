@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from interfuse.ir.dtypes import BOOL, DType
-from interfuse.lower.kernel import Kernel, Let, Load, Loop, Reduce, Stmt, Store, Value
+from interfuse.lower.kernel import Kernel, Let, Load, Loop, Reduce, Scan, Stmt, Store, Value
 
 
 def tidy(kernel: Kernel) -> Kernel:
@@ -35,7 +35,7 @@ def walk(body: tuple[Stmt, ...]) -> list[Stmt]:
 
 def operands(s: Stmt) -> tuple[Value, ...]:
     """The values that a statement reads."""
-    return s.args if isinstance(s, Let) else (s.arg,) if isinstance(s, (Reduce, Store)) else ()
+    return s.args if isinstance(s, Let) else (s.arg,) if isinstance(s, (Reduce, Scan, Store)) else ()
 
 
 def _rewrite(body: tuple[Stmt, ...], change: Callable[[Stmt], Stmt | None]) -> tuple[Stmt, ...]:
@@ -47,7 +47,7 @@ def _rewrite(body: tuple[Stmt, ...], change: Callable[[Stmt], Stmt | None]) -> t
 def _rename(s: Stmt, to: dict[Value, Value]) -> Stmt:
     if isinstance(s, Let):
         return replace(s, args=tuple(to.get(a, a) for a in s.args))
-    return replace(s, arg=to.get(s.arg, s.arg)) if isinstance(s, (Reduce, Store)) else s
+    return replace(s, arg=to.get(s.arg, s.arg)) if isinstance(s, (Reduce, Scan, Store)) else s
 
 
 def _users(body: tuple[Stmt, ...]) -> dict[Value, set[Stmt]]:

@@ -20,7 +20,7 @@ from interfuse.emit.tidy import operands, walk
 from interfuse.emit.triton_index import INT32, index_text, wide_symbols
 from interfuse.ir.dtypes import ALL, BOOL, F32, F64, I32, I64, DType
 from interfuse.ir.index import Expr, symbols, wrap
-from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Reduce, Role, Scope, Stmt, Store, Value
+from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Reduce, Role, Scan, Scope, Stmt, Store, Value
 
 
 @dataclass(frozen=True)
@@ -192,6 +192,8 @@ class Body:
                     self._place(s, self._masked(s), self._places(s))
                 else:
                     self.writer.line(f"{self._name(s.out)} = {self._reduced(s, self._masked(s))}")
+            elif isinstance(s, Scan):
+                self._scan(s)
             else:
                 self._store(s)
 
@@ -255,6 +257,8 @@ class Body:
             if s.scope is not Scope.CARRY or s.axis != axis.name:
                 raise UnsupportedError(f"{s.out.name}: inside a serial loop only carried reductions along it have text")
             self._start(s)
+        for scan in [s for s in loop.body if isinstance(s, Scan)]:
+            self._start_scan(scan)
         with self.writer.block(f"for {axis.name}_start in range(0, {lane.extent}, {lane.block}):"):
             outer, self.writer = self.writer, Writer()
             for inside in loop.body:
@@ -275,6 +279,42 @@ class Body:
                 self._place(s, f"{name}_best", name)
             else:
                 self.writer.line(f"{name} = {self._reduced(s, name)}")
+
+    # --- scans
+
+    def _scan(self, s: Scan) -> None:
+        """The scan of this step's lanes; in a serial loop with what came before, which it carries on."""
+        lane, name, join = self.lanes[s.axis], self._name(s.out), _JOINS[s.op]
+        arg = self._operand(s.arg)
+        if s.axis not in s.arg.axes:
+            blocks = [x.block if x.axis.name in s.out.axes else "1" for x in self.lanes.values()]
+            arg = f"tl.broadcast_to({arg}, ({', '.join(blocks)},))"
+        combine = self._note_helpers({"sum": "plus", "prod": "times", "max": "nan_max", "min": "nan_min"}[join])
+        if s.arg.dtype.bytes < 4 and not s.arg.dtype.is_float:
+            arg = f"({arg}).to(tl.int32)"
+        if s.scope is Scope.LANE:
+            self.writer.line(f"{name} = {self._typed_scan(s, f'tl.associative_scan({arg}, {lane.dim}, {combine})')}")
+            return
+        part, carry = f"{name}_part", f"{name}_carry"
+        mask = self._mask({s.axis})
+        start = identity(join, s.arg.dtype)
+        self.writer.line(f"{part} = {f'tl.where({mask}, {arg}, {start})' if mask else arg}")
+        joined = self._note_helpers(_COMBINE[join])
+        along = f"tl.associative_scan({part}, {lane.dim}, {combine})"
+        self.writer.line(f"{name} = {self._typed_scan(s, joined.format(carry, along))}")
+        total = self._reduced(Reduce(s.out, join, s.arg, s.axis, Scope.LANE), part)
+        self.writer.line(f"{carry} = {self._typed_scan(s, joined.format(carry, total))}")
+
+    def _typed_scan(self, s: Scan, found: str) -> str:
+        """The scan in the type of its result: Triton widens small integers."""
+        return f"({found}).to({prelude.TYPES[s.out.dtype]})" if s.out.dtype.bytes < 4 else found
+
+    def _start_scan(self, s: Scan) -> None:
+        """What a scan carries into its serial loop."""
+        blocks = [x.block if x.axis.name in s.out.axes and x.axis.name != s.axis else "1" for x in self.lanes.values()]
+        start, kind = identity(_JOINS[s.op], s.arg.dtype), prelude.TYPES[s.out.dtype]
+        shape = f"({', '.join(blocks)},)" if len(self.lanes) > 1 else "()"
+        self.writer.line(f"{self._name(s.out)}_carry = tl.full({shape}, {start}, {kind})")
 
     def _start(self, s: Reduce) -> None:
         """The accumulator of a carried reduction: its identity in every lane, with place 0 where it wants a place."""
@@ -318,6 +358,9 @@ class Body:
             if e in used and axis.symbol in symbols(e):
                 self.writer.line(f"{self.named[e]} = {self.index(e)}")
 
+
+_JOINS = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
+"""What joins the parts of each scan."""
 
 PLACES = frozenset(("argmax", "argmin"))
 """Reductions that give a place."""

@@ -201,6 +201,10 @@ def smaller_first(a, i, b, j):
     better = (a < b) | ((a == b) & (i < j)) | ((a != a) & ((b == b) | (i < j)))
     return tl.where(better, a, b), tl.where(better, i, j)
 """,
+    "plus": """
+def plus(a, b):
+    return a + b
+""",
     "times": """
 def times(a, b):
     return a * b

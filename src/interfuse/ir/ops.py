@@ -27,7 +27,6 @@ ELEMENTWISE, SOURCE, MOVEMENT, REDUCE, SCAN, CONTRACTION, LIBRARY = (
 )
 
 BY_LIBRARY = "none: runs through the library"
-LATER_SCAN = "none: no scan family yet, runs through the library"
 AS_INDEX = "none: becomes index arithmetic of its consumer"
 BY_STATEMENT = "none: written as a statement of its own by the emitter"
 
@@ -223,7 +222,7 @@ _OTHER = (
         for name, meaning in (("argmax", m.argmax), ("argmin", m.argmin))
     ),
     *(
-        _row(name, SCAN, 1, "first", meaning, 2, LATER_SCAN, LATER_SCAN)
+        _row(name, SCAN, 1, "first", meaning, 2, BY_STATEMENT, BY_STATEMENT)
         for name, meaning in (("cumsum", m.cumsum), ("cumprod", m.cumprod), ("cummax", m.cummax), ("cummin", m.cummin))
     ),
     _row("linear", CONTRACTION, None, "first", m.linear, 0, BY_LIBRARY, BY_LIBRARY),
@@ -246,7 +245,8 @@ def with_fact(fact: str) -> frozenset[str]:
     return frozenset(op.name for op in TABLE.values() if fact in op.facts)
 
 
-MOVES, REDUCES, POINTWISE, DISCRETE = named(MOVEMENT), named(REDUCE), named(ELEMENTWISE), with_fact("discrete")
+MOVES, REDUCES, SCANS, POINTWISE = named(MOVEMENT), named(REDUCE), named(SCAN), named(ELEMENTWISE)
+DISCRETE = with_fact("discrete")
 
 FLOAT_ONLY = frozenset(
     (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from interfuse.lower.kernel import Kernel, Load, Loop, Param, Reduce, Stmt, Store, Value
+from interfuse.lower.kernel import Kernel, Load, Loop, Param, Reduce, Scan, Stmt, Store, Value
 
 
 def canonical(kernel: Kernel) -> Kernel:
@@ -26,7 +26,7 @@ def canonical(kernel: Kernel) -> Kernel:
             return replace(s, out=value(s.out), param=buffers[s.param])
         if isinstance(s, Store):
             return replace(s, arg=value(s.arg), param=buffers[s.param])
-        if isinstance(s, Reduce):
+        if isinstance(s, (Reduce, Scan)):
             return replace(s, arg=value(s.arg), out=value(s.out))
         return replace(s, args=tuple(map(value, s.args)), out=value(s.out), note="")
 

@@ -18,17 +18,20 @@ from interfuse.base.errors import UnsupportedError
 from interfuse.ir.index import Dim, Expr, delinearize, linear, wrap
 from interfuse.ir.index import contiguous_strides as dense
 from interfuse.ir.node import Node
-from interfuse.ir.ops import MOVES, POINTWISE, REDUCES, TABLE
+from interfuse.ir.ops import MOVES, POINTWISE, REDUCES, SCANS, TABLE
 
 
 @dataclass(frozen=True)
 class Domain:
-    """rows x cols x inner; `reduces` tells whether the columns are a reduction axis."""
+    """rows x cols x inner; `reduces` tells whether the columns are the axis of reductions or scans, `backwards`
+    whether they are walked from their end.
+    """
 
     rows: int
     cols: int
     reduces: bool
     inner: int = 1
+    backwards: bool = False
 
     @property
     def kept(self) -> int:
@@ -68,7 +71,7 @@ def check_operators(nodes: Iterable[Node], backend: str) -> None:
     for node in nodes:
         row = TABLE[node.op]
         spelled = row.triton if backend == "triton" else row.cpp
-        if node.op in REDUCES:
+        if node.op in REDUCES or node.op in SCANS:
             continue
         if node.op in POINTWISE and not spelled.startswith("none: runs"):
             if spelled.startswith("none:") and node.op not in ("cast", "round"):
@@ -82,17 +85,26 @@ def check_operators(nodes: Iterable[Node], backend: str) -> None:
 
 
 def _reduced(node: Node) -> tuple[int, int, int]:
-    """(rows, cols, inner) of one reduction; UnsupportedError where its axes are not neighbours."""
+    """(rows, cols, inner) of one reduction or scan; UnsupportedError where its axes are not neighbours."""
     shape = static(node.inputs[0].shape)
-    axes = [a for a in node.attr("axes") if shape[a] != 1]
-    kept = [k for k, d in enumerate(shape) if d != 1 and k not in node.attr("axes")]
+    over = (node.attr("axis"),) if node.op in SCANS else node.attr("axes")
+    axes = [a for a in over if shape[a] != 1]
+    kept = [k for k, d in enumerate(shape) if d != 1 and k not in over]
     if any(min(axes) < k < max(axes) for k in kept if axes):
-        raise UnsupportedError(
-            f"{node.op} over axes {tuple(node.attr('axes'))} of {list(shape)}: axes apart have no family yet"
-        )
+        raise UnsupportedError(f"{node.op} over axes {tuple(over)} of {list(shape)}: axes apart have no family yet")
     cols = math.prod(shape[a] for a in axes)
     inner = math.prod(shape[k] for k in kept if axes and k > max(axes))
     return math.prod(shape) // max(cols * inner, 1), cols, inner
+
+
+def _backwards(nodes: list[Node]) -> bool:
+    """Whether the scans of a region run in reverse; UnsupportedError where one walk cannot serve all of them."""
+    ways = {n.attr("reverse") for n in nodes if n.op in SCANS}
+    if len(ways) > 1:
+        raise UnsupportedError("scans forward and in reverse: one kernel walks one way")
+    if True in ways and any(n.op in ("argmax", "argmin") for n in nodes):
+        raise UnsupportedError("a scan in reverse and an arg-reduction: one kernel walks one way")
+    return True in ways
 
 
 def find(outputs: tuple[Node, ...], inputs: frozenset[Node]) -> Domain:
@@ -101,7 +113,7 @@ def find(outputs: tuple[Node, ...], inputs: frozenset[Node]) -> Domain:
     sizes = {math.prod(static(o.shape)) for o in outputs}
     if 0 in sizes or any(0 in static(n.shape) for n in nodes):
         raise UnsupportedError("empty tensor: nothing to launch")
-    reductions = {_reduced(n) for n in nodes if n.op in REDUCES}
+    reductions = {_reduced(n) for n in nodes if n.op in REDUCES or n.op in SCANS}
     if len(reductions) > 1:
         raise UnsupportedError(f"reductions of different shapes: {sorted(reductions)} (rows, columns, inner)")
     if not reductions:
@@ -109,7 +121,7 @@ def find(outputs: tuple[Node, ...], inputs: frozenset[Node]) -> Domain:
             raise UnsupportedError(f"outputs of different sizes: {sorted(sizes)}")
         return Domain(1, sizes.pop(), False)
     rows, cols, inner = reductions.pop()
-    domain = Domain(rows, cols, True, inner)
+    domain = Domain(rows, cols, True, inner, _backwards(nodes))
     if not sizes <= {domain.kept, domain.kept * cols}:
         raise UnsupportedError(f"outputs of {sorted(sizes)} elements do not fit {domain.kept} reductions of {cols}")
     return domain

@@ -3,11 +3,11 @@
 A family only chooses roles and sizes; the tracing and the loop tree are one for all.
 
     map             no reduction. One flat axis where every access has one stride along it, else rows x columns.
-    row, resident   reductions over trailing axes, the row held on chip: in registers of a program on a GPU, in cache
-                    lines and a scratch row on a CPU. Short rows share a program on a GPU.
-    column          reductions over leading or middle axes: neighbouring columns in the lanes of a program, the reduced
-                    axis walked step by step, or on a GPU held at once where it is short.
+    row, resident   reductions and scans over trailing axes, the row held on chip: in registers of a program on a GPU,
+                    in cache lines and a scratch row on a CPU. Short rows share a program on a GPU.
     row, streamed   the same for rows that do not fit on chip: every phase loads and computes again.
+    column          the same over leading or middle axes: neighbouring columns in the lanes of a program, the rows
+                    walked step by step, or on a GPU held at once where they are few.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Role(Enum):
 
 
 class Scope(Enum):
-    """Where the parts of a reduction meet."""
+    """Where the parts of a reduction or a scan meet."""
 
     LANE = "lane"  # across the lanes of a tile
     CARRY = "carry"  # carried through a serial loop, then across its lanes
@@ -104,6 +104,21 @@ class Reduce:
 
 
 @dataclass(frozen=True)
+class Scan:
+    """out at each index along `axis` = op (cumsum, cumprod, cummax, cummin) of arg at the indices up to it.
+
+    With scope CARRY what came before is carried through the serial loop. A scan that runs in reverse is one over an
+    axis whose accesses count from its end.
+    """
+
+    out: Value
+    op: str
+    arg: Value
+    axis: str
+    scope: Scope
+
+
+@dataclass(frozen=True)
 class Store:
     """param[index] = arg, converted to the parameter's type."""
 
@@ -120,7 +135,7 @@ class Loop:
     body: tuple[Stmt, ...]
 
 
-Stmt = Union[Load, Let, Reduce, Store, Loop]
+Stmt = Union[Load, Let, Reduce, Scan, Store, Loop]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from interfuse.base.text import Writer
 from interfuse.ir.layout import Layout
-from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Reduce, Role, Stmt, Store, Value
+from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Reduce, Role, Scan, Stmt, Store, Value
 
 _BLOCK = {
     Role.GRID: "{0} a program",
@@ -70,7 +70,7 @@ def _statement(s: Stmt, w: Writer) -> None:
         w.line(f"{s.out.name} = load {s.param}[{s.index}] : {_typed(s.out)}")
     elif isinstance(s, Store):
         w.line(f"store {s.param}[{s.index}] = {s.arg.name}")
-    elif isinstance(s, Reduce):
+    elif isinstance(s, (Reduce, Scan)):
         w.line(f"{s.out.name} = {s.op} of {s.arg.name} along {s.axis}, {s.scope.value} : {_typed(s.out)}")
     else:
         note = f"  # {s.note}" if s.note else ""

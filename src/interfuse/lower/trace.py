@@ -18,11 +18,11 @@ from interfuse.ir.dtypes import I64
 from interfuse.ir.index import Expr, const, delinearize, linear, symbols
 from interfuse.ir.layout import Layout
 from interfuse.ir.node import Node
-from interfuse.ir.ops import MOVES, REDUCES
+from interfuse.ir.ops import MOVES, REDUCES, SCANS
 from interfuse.lower.domain import Domain, core_of, pull, push, static
-from interfuse.lower.kernel import Let, Load, Reduce, Scope, Store, Value
+from interfuse.lower.kernel import Let, Load, Reduce, Scan, Scope, Store, Value
 
-Made = Union[Load, Let, Reduce]
+Made = Union[Load, Let, Reduce, Scan]
 
 
 @dataclass
@@ -71,6 +71,7 @@ class Tracer:
     ) -> None:
         self._inputs, self._layouts, self._domain = inputs, layouts, domain
         self._row, self._col, self._inner = row, col, inner
+        self._place = domain.cols - 1 - col if domain.backwards else col  # the index of the column that is walked
         self._memo: dict[tuple[Node, tuple[Expr, ...]], Value] = {}
         self._names = _Names()
         self.trace = Trace()
@@ -92,7 +93,7 @@ class Tracer:
         domain = self._domain
         core, chain = core_of(node, self._inputs)
         wide = domain.cols > 1 and math.prod(static(node.shape)) == domain.kept * domain.cols
-        flat = (self._row * domain.cols + self._col if wide else self._row) * domain.inner + self._inner
+        flat = (self._row * domain.cols + self._place if wide else self._row) * domain.inner + self._inner
         index = delinearize(flat, core.shape)
         value = self.value(core, index)
         layout = self._layouts[node]
@@ -129,7 +130,7 @@ class Tracer:
         if any(self._col in symbols(i) for i in index):
             raise UnsupportedError(f"{node.op}: its result is needed in another order than its rows")
         shape, axes = static(node.inputs[0].shape), node.attr("axes")
-        columns = iter(delinearize(self._col, tuple(shape[a] for a in axes)))
+        columns = iter(delinearize(self._place, tuple(shape[a] for a in axes)))
         rest = iter(index)
         return tuple(next(columns) if k in axes else next(rest) for k in range(len(shape)))
 
@@ -150,6 +151,8 @@ class Tracer:
             return self._add(Let(self._new("position", node, out.axes), "cast", (position,)), 0)
         if node.op in REDUCES:
             return self._reduced(node, parts[0])
+        if node.op in SCANS:
+            return self._scanned(node, parts[0], index)
         order = (self._row.name, self._col.name, self._inner.name)
         axes = tuple(name for name in order if any(name in p.axes for p in parts))
         made = Let(self._new(node.hint or node.op, node, axes), node.op, tuple(parts), node.attrs, node.source)
@@ -175,6 +178,17 @@ class Tracer:
             if part.dtype is node.dtype
             else self._add(Let(self._new(node.op, node, part.axes), "cast", (part,)), depth[part])
         )
+
+    def _scanned(self, node: Node, part: Value, index: tuple[Expr, ...]) -> Value:
+        axis = node.attr("axis")
+        if static(node.shape)[axis] == 1:
+            return part
+        rest = [i for k, i in enumerate(index) if k != axis]
+        if index[axis] is not self._place or any(self._col in symbols(i) for i in rest):
+            raise UnsupportedError(f"{node.op}: its result is needed in another order than it is made")
+        axes = tuple(s.name for s in (self._row, self._col, self._inner) if s is self._col or s.name in part.axes)
+        out = self._new(node.hint or node.op, node, axes)
+        return self._add(Scan(out, node.op, part, self._col.name, Scope.LANE), self.trace.depth[part])
 
     def _load(self, node: Node, index: tuple[Expr, ...]) -> Value:
         layout = self._layouts[node]

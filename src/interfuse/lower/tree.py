@@ -12,11 +12,16 @@ from dataclasses import replace
 
 from interfuse.ir.index import symbols
 from interfuse.ir.ops import TABLE
-from interfuse.lower.kernel import Axis, Let, Load, Loop, Param, Reduce, Role, Scope, Stmt, Store, Value
+from interfuse.lower.kernel import Axis, Let, Load, Loop, Param, Reduce, Role, Scan, Scope, Stmt, Store, Value
 from interfuse.lower.trace import Made, Trace
 
 CHEAP = 2
 """Flops an element up to which computing a value again beats keeping it in a scratch row."""
+
+
+def _operands(made: Made) -> tuple[Value, ...]:
+    """What a value is computed from, but for reductions: their operands belong to an earlier phase."""
+    return made.args if isinstance(made, Let) else (made.arg,) if isinstance(made, Scan) else ()
 
 
 class _Columns:
@@ -43,8 +48,8 @@ class _Columns:
         depth = self.trace.depth
         wanted = [m.arg for m in self.trace.made if isinstance(m, Reduce) and depth[m.arg] == phase]
         wanted += [s.arg for s in self.trace.stores if self.wide(s.arg) and depth[s.arg] == phase]
-        own = [m for m in self.trace.made if isinstance(m, Let) and self.wide(m.out) and depth[m.out] == phase]
-        wanted += [a for m in own for a in m.args if self.wide(a)]
+        own = [m for m in self.trace.made if self.wide(m.out) and depth[m.out] == phase]
+        wanted += [a for m in own for a in _operands(m) if self.wide(a)]
         return list(dict.fromkeys(wanted))
 
     def again(self, value: Value) -> bool:
@@ -67,8 +72,7 @@ class _Columns:
         if self.trace.depth[value] >= phase or value in self.kept:
             return
         if self.again(value):
-            made = self.maker[value]
-            for a in made.args if isinstance(made, Let) else ():
+            for a in _operands(self.maker[value]):
                 if self.wide(a):
                     self._reach(a, phase)
         else:
@@ -88,9 +92,9 @@ class _Columns:
                 out.append(Load(value, self.kept[value], self.col.symbol))
                 return
             made = self.maker[value]
-            for a in made.args if isinstance(made, Let) else ():
+            for a in _operands(made):
                 bring(a)
-            out.append(made)
+            out.append(replace(made, scope=Scope.CARRY) if serial and isinstance(made, Scan) else made)
             if value in self.kept:
                 out.append(Store(self.kept[value], self.col.symbol, value))
 
