@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from interfuse.ir import ops
-from interfuse.ir.index import Expr
+from interfuse.ir.index import Expr, evaluate
 from interfuse.ir.node import Node, make
 from interfuse.ir.numpy_meaning import cast
 from interfuse.lower.kernel import Kernel, Let, Load, Loop, Reduce, Scan, Stmt, Store
@@ -38,13 +38,18 @@ def poisoned(size: int, dtype: np.dtype) -> np.ndarray:
     )
 
 
-def run(kernel: Kernel, inputs: Sequence[np.ndarray], output_sizes: Sequence[int]) -> list[np.ndarray]:
-    """The flat outputs of `kernel`; `inputs` are the flat buffers of its "in" parameters in order."""
+def run(
+    kernel: Kernel, inputs: Sequence[np.ndarray], output_sizes: Sequence[int], sizes: Mapping[str, int] | None = None
+) -> list[np.ndarray]:
+    """The flat outputs of `kernel`; `inputs` are the flat buffers of its "in" parameters in order.
+
+    `sizes` gives the size symbols; only those that the kernel names are there for it.
+    """
     rank = len(kernel.axes)
-    grid: dict[str, np.ndarray] = {}
+    grid: dict[str, np.ndarray] = {name: np.asarray((sizes or {})[name]) for name in kernel.symbols}
+    dims = tuple(evaluate(a.extent, {n: int(v) for n, v in grid.items()}) for a in kernel.axes)
     for k, axis in enumerate(kernel.axes):
-        grid[axis.name] = np.arange(axis.extent).reshape([-1 if j == k else 1 for j in range(rank)])
-    dims = tuple(int(a.extent) for a in kernel.axes)
+        grid[axis.name] = np.arange(dims[k]).reshape([-1 if j == k else 1 for j in range(rank)])
     buffers: dict[str, np.ndarray] = {}
     ins, outs = iter(inputs), iter(output_sizes)
     for p in kernel.params:
@@ -109,7 +114,7 @@ def _statements(
             wide = np.broadcast_to(
                 values[s.arg.name],
                 tuple(
-                    max(d if j == k else 1, n)
+                    n if n != 1 else d if j == k else 1
                     for j, (d, n) in enumerate(
                         zip(dims, np.broadcast_shapes(values[s.arg.name].shape, (1,) * len(dims)), strict=True)
                     )

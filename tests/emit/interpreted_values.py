@@ -15,8 +15,9 @@ from interfuse.base.errors import UnsupportedError
 from interfuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType
 from interfuse.ir.evaluate import evaluate
 from interfuse.lower.families import Target
-from tests import strategies, targets
+from tests import strategies, symbolic, targets
 from tests.emit import triton_cases as cases
+from tests.judge import judge_region
 from tests.kernels import BUILDERS, reference
 
 # The interpreter computes masked lanes with NumPy, which warns where a GPU is silent.
@@ -128,3 +129,17 @@ def test_random_regions(region: tuple, kind: str, target: str) -> None:
         eager = np.abs(plain.astype(np.float64)[fine] - exact[fine]).max(initial=0.0)
         error = np.abs(g.astype(np.float64)[fine] - exact[fine]).max(initial=0.0)
         assert error <= 4 * eager + 4 * node.dtype.ulp * np.abs(exact[fine]).max(initial=0.0) + 1e-30
+
+
+@pytest.mark.parametrize("name", list(symbolic.CASES))
+def test_one_kernel_serves_every_size(name: str) -> None:
+    inputs, outputs = symbolic.CASES[name]()
+    for target in targets.GPUS.values():
+        kernel, order = symbolic.lowered((inputs, outputs), target)
+        for sizes in symbolic.SIZES:
+            arrays = symbolic.arrays(inputs, sizes)
+            shapes = [symbolic.shape_of(n, sizes) for n in outputs]
+            bound = [sizes[s] for s in kernel.symbols]
+            got = cases.run(kernel, [arrays[n] for n in order], sizes=bound, shapes=shapes)
+            verdict = judge_region(outputs, arrays, got, symbols=sizes)
+            assert verdict.ok, (sizes, verdict.note)

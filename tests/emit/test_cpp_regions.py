@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -20,7 +21,8 @@ from interfuse.ir.evaluate import evaluate
 from interfuse.ir.layout import contiguous
 from interfuse.lower.families import Work, lower
 from interfuse.run.cpu import load
-from tests import targets
+from tests import symbolic, targets
+from tests.judge import judge_region
 from tests.strategies import KINDS, arrays_for, regions
 
 TORCH = {
@@ -77,3 +79,19 @@ def test_regions_compute_what_the_evaluator_does(region, kind, level, target) ->
             own, scale = np.abs(near[use] - wide[use]).max(), np.abs(wide[use]).max()
             allowed = 4 * own + 16 * max(node.dtype.ulp, F32.ulp) * scale + 1e-37
             assert np.abs(got64[use] - wide[use]).max() <= allowed, source
+
+
+@pytest.mark.parametrize("name", list(symbolic.CASES))
+def test_one_kernel_serves_every_size(name: str) -> None:
+    inputs, outputs = symbolic.CASES[name]()
+    for target in targets.CPUS.values():
+        kernel, order = symbolic.lowered((inputs, outputs), target)
+        with override(vector=LEVELS[0]) as knobs:
+            (artifact,) = build([(kernel.name, emit(kernel, LEVELS[0]))], knobs, _cache())
+        launch = load(artifact, kernel)
+        for sizes in symbolic.SIZES:
+            arrays = symbolic.arrays(inputs, sizes)
+            outs = [torch.full(symbolic.shape_of(n, sizes), 77, dtype=TORCH[n.dtype]) for n in outputs]
+            launch([*(tensor(arrays[n], TORCH[n.dtype]) for n in order), *outs], [sizes[s] for s in kernel.symbols])
+            verdict = judge_region(outputs, arrays, outs, symbols=sizes)
+            assert verdict.ok, (sizes, verdict.note)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -140,7 +141,8 @@ def test_an_unknown_bound_stays_unknown():
     assert (free - 5).hi >= index.INF
     assert index.floordiv(free - 5, 7).hi >= index.INF
     assert (const(3) - free).lo <= -index.INF
-    assert index.mod(5, free + 1).hi >= index.INF
+    assert index.mod(free - 5, free + 1).hi >= index.INF
+    assert index.mod(5, free + 1).hi == 5
 
 
 def test_simplifications_that_codegen_counts_on():
@@ -171,3 +173,68 @@ def test_unwrap_and_symbols():
     assert index.unwrap(ROW) is ROW
     assert index.symbols(ROW * J + index.minimum(K, 3)) == {ROW, J, K}
     assert isinstance(index.wrap(3), Expr)
+
+
+# --- shapes with sizes that change between calls
+
+N, M = sym("n", 1, 40), sym("m", 1)
+_sizes = st.fixed_dictionaries({"n": st.integers(1, 7), "m": st.integers(1, 7)})
+_dims = st.sampled_from((1, 2, 3, N, M, N + 1, M * 2, N * M, 4))
+_shapes = st.lists(_dims, min_size=1, max_size=4).map(tuple)
+
+
+def _flat(shape: tuple[Dim, ...]) -> Expr:
+    return sym("f", 0, index.wrap(index.product(shape)).hi - 1)
+
+
+@settings(max_examples=300, deadline=None)
+@given(_shapes, _sizes, st.data())
+def test_delinearize_takes_sizes_that_change(shape, sizes, data):
+    flat, dims = _flat(shape), [index.evaluate(d, sizes) for d in shape]
+    at = data.draw(st.integers(0, math.prod(dims) - 1))
+    parts = index.delinearize(flat, shape)
+    numbers = [index.evaluate(p, {**sizes, "f": at}) for p in parts]
+    assert all(0 <= n < d for n, d in zip(numbers, dims, strict=True))
+    assert index.evaluate(index.linear(parts, index.contiguous_strides(shape)), {**sizes, "f": at}) == at
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.permutations((2, 3, N, M, N + 1)), st.permutations(range(5)), _sizes, st.data())
+def test_views_of_moved_dimensions_mean_integer_arithmetic(shape, order, sizes, data):
+    moved = tuple(shape[p] for p in order)
+    flat = _flat(tuple(shape))
+    at = data.draw(st.integers(0, math.prod(index.evaluate(d, sizes) for d in shape) - 1))
+    parts = index.delinearize(flat, tuple(shape))
+    place = index.linear(tuple(parts[p] for p in order), index.contiguous_strides(moved))
+    plain = np.arange(math.prod(index.evaluate(d, sizes) for d in shape))
+    plain = plain.reshape([index.evaluate(d, sizes) for d in moved]).transpose(np.argsort(order))
+    assert index.evaluate(place, {**sizes, "f": at}) == plain.ravel()[at]
+    joined = (index.unwrap(index.product(moved[:2])), *moved[2:])
+    for view in (moved, joined):
+        again = index.linear(index.delinearize(place, view), index.contiguous_strides(view))
+        assert index.evaluate(again, {**sizes, "f": at}) == plain.ravel()[at]
+
+
+@settings(max_examples=300, deadline=None)
+@given(_pairs(2), st.sampled_from((N, M, N + 1, M * 3, N * M)), _values(), _sizes)
+def test_division_by_a_size_means_integer_division(pair, size, values, sizes):
+    e, plain = pair
+    known, n = {**values, **sizes}, index.evaluate(size, sizes)
+    for whole, number in ((e, plain(values)), (e + size * 5, plain(values) + 5 * n)):
+        assert index.evaluate(index.floordiv(whole, size), known) == number // n
+        assert index.evaluate(index.mod(whole, size), known) == number % n
+        joined = index.floordiv(whole, size) * size * 7 + index.mod(whole, size) * 7
+        assert index.evaluate(joined, known) == number * 7
+
+
+def test_positions_in_shapes_with_sizes_join_again():
+    heads = (N, 12, M, 32)
+    for shape in ((N, M, 384), (4, M, N, 8), (1, N, 6), (N, M + 1, 8), heads):
+        flat = _flat(shape)
+        assert index.linear(index.delinearize(flat, shape), index.contiguous_strides(shape)) is flat
+    n, h, m, c = index.delinearize(_flat(heads), heads)
+    place = index.linear((n, m, h, c), index.contiguous_strides((N, M, 12, 32)))
+    assert index.delinearize(place, (N, M, 384)) == (n, m, h * 32 + c)
+    assert index.mod(index.mod(N, M) + M * 3, M) is index.mod(N, M)
+    assert index.floordiv(index.mod(N, M), M) is const(0)
+    assert index.floordiv(index.mod(N, M) * 12 + sym("r", 0, 11), M * 12) is const(0)

@@ -15,12 +15,13 @@ from interfuse.base.errors import UnsupportedError
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import C64, F16, F32, F64, I64, DType
 from interfuse.ir.evaluate import evaluate
-from interfuse.ir.index import sym
+from interfuse.ir.index import coefficient
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node
 from interfuse.lower.families import CPU, GPU, Target, Work, lower
 from interfuse.lower.kernel import Axis, Kernel, Load, Loop, Role, Store
-from tests import null_device, targets
+from tests import null_device, symbolic, targets
+from tests.judge import judge_region
 
 TARGETS = pytest.mark.parametrize("target", targets.ALL.values(), ids=targets.ALL)
 Maker = Callable[[], tuple[list[Node], list[Node]]]
@@ -335,7 +336,6 @@ def test_a_trailing_transpose_is_stored_through() -> None:
 
 def _refusals() -> dict[str, tuple[list[Node], list[Node], str]]:
     x, four, c, empty = _in("x", 8, 16), _in("f", 2, 3, 4, 5), _in("c", 4, dtype=C64), _in("e", 0, 4)
-    n = b.placeholder("n", F32, (sym("s0", 1), 4))
     square = _in("s", 8, 8)
     scanned = b.scan("cumsum", square, 1)
     return {
@@ -345,7 +345,6 @@ def _refusals() -> dict[str, tuple[list[Node], list[Node], str]]:
         "scans across": ([x], [b.scan("cumsum", b.scan("cumsum", x, 1), 0)], "different shapes"),
         "scan out of order": ([square], [b.apply("add", b.permute(scanned, (1, 0)), scanned)], "another order"),
         "empty": ([empty], [b.apply("neg", empty)], "empty"),
-        "symbolic": ([n], [b.apply("neg", n)], "symbolic size"),
         "complex": ([c], [c], "complex"),
         "sizes": ([x], [b.apply("neg", x), b.apply("neg", b.take_slice(x, (0, 0), (8, 8)))], "different sizes"),
     }
@@ -388,3 +387,56 @@ def test_a_mean_beside_a_variance_is_as_exact_as_one_alone(target: Target) -> No
     wide = array.astype(np.float64)
     np.testing.assert_allclose(mean, wide.mean(1), rtol=0, atol=6e-9)
     np.testing.assert_allclose(variance, wide.var(1, ddof=1), rtol=3e-7)
+
+
+# --- sizes that change between calls
+
+
+@TARGETS
+@pytest.mark.parametrize("name", list(symbolic.CASES))
+def test_one_kernel_serves_every_size(name: str, target: Target) -> None:
+    inputs, outputs = symbolic.CASES[name]()
+    kernel, reads = symbolic.lowered((inputs, outputs), target)
+    for sizes in symbolic.SIZES:
+        arrays = symbolic.arrays(inputs, sizes)
+        counts = [symbolic.count(o, sizes) for o in outputs]
+        got = null_device.run(kernel, [arrays[r].ravel() for r in reads], counts, sizes)
+        shaped = [g.reshape(symbolic.shape_of(o, sizes)) for g, o in zip(got, outputs, strict=True)]
+        verdict = judge_region(outputs, arrays, shaped, symbols=sizes)
+        assert verdict.ok, (sizes, verdict.note)
+
+
+@TARGETS
+def test_a_growing_batch_costs_rows_no_index_arithmetic(target: Target) -> None:
+    kernel, _ = symbolic.lowered(symbolic.CASES["norm_rows"](), target)
+    assert kernel.symbols == ("s0", "s1")
+    row, col = kernel.axes
+    accesses = [s for loop in kernel.body if isinstance(loop, Loop) for s in loop.body if isinstance(s, (Load, Store))]
+    wanted = {row.symbol * 19 + col.symbol, col.symbol}
+    assert {a.index for a in accesses if kernel.param(a.param).mode != "scratch"} == wanted
+
+
+@pytest.mark.parametrize("name", ["flat", "bias", "inner", "two_inner", "norm_rows", "columns"])
+def test_lanes_keep_one_stride(name: str) -> None:
+    kernel, _ = symbolic.lowered(symbolic.CASES[name](), CPU)
+    lane = next(a.symbol for a in kernel.axes if a.block > 1)
+    bodies = [s.body if isinstance(s, Loop) else (s,) for s in kernel.body]
+    steps = {coefficient(s.index, lane) for body in bodies for s in body if isinstance(s, (Load, Store))}
+    assert steps <= {0, 1}
+
+
+def test_symbols_are_those_that_the_kernel_uses() -> None:
+    assert symbolic.lowered(symbolic.CASES["inner"](), CPU)[0].symbols == ("s0", "s1")
+    x = b.placeholder("x", F32, (4, symbolic.LENGTH))
+    assert symbolic.lowered(([x], [b.apply("neg", x)]), CPU)[0].symbols == ("s1",)
+
+
+@TARGETS
+def test_a_reduction_over_a_size_that_changes_is_refused(target: Target) -> None:
+    x = b.placeholder("x", F32, (4, symbolic.LENGTH))
+    for op in ("sum", "mean"):
+        with pytest.raises(UnsupportedError, match="reduces over a size that changes between calls: s1"):
+            symbolic.lowered(([x], [b.reduce(op, x, (1,))]), target)
+    with pytest.raises(UnsupportedError, match=r"different sizes: \[8, s1 \* 4\]"):
+        y = b.placeholder("y", F32, (8,))
+        symbolic.lowered(([x, y], [b.apply("neg", x), b.apply("neg", y)]), target)

@@ -47,7 +47,9 @@ ALLOWED_IN = {
 LAZY: dict[tuple[str, str], str] = {}
 """(row, package) that may be imported inside a function, each with its reason."""
 
-LONG_FILES: dict[str, tuple[int, str]] = {}
+LONG_FILES: dict[str, tuple[int, str]] = {
+    "ir/index.py": (480, "one closed algebra: its constructors simplify by calling each other"),
+}
 """File under src/interfuse: (lines allowed, reason)."""
 
 LONG_FUNCTIONS: dict[str, tuple[int, str]] = {}

@@ -98,6 +98,7 @@ class _Importer:
             self.name,
             tuple(self.symbols.bound),
             tuple(self.opaque),
+            tuple(self.symbols.hints.items()),
         )
 
     def _placeholder(self, n: torch.fx.Node, kind: str) -> None:

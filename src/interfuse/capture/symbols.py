@@ -36,11 +36,21 @@ def _bound(value: Any, missing: int) -> int:
     )
 
 
+def _example(value: torch.SymInt) -> int | None:
+    """The example's value of a size, or None where it has none: what every version of torch spells so."""
+    hint = getattr(value.node, "hint", None)
+    return hint if isinstance(hint, int) else None
+
+
 class Symbols:
-    """The symbols of one captured graph, with the ranges that its ShapeEnv knew when tracing ended."""
+    """The symbols of one captured graph, with the ranges that its ShapeEnv knew when tracing ended.
+
+    `bound` holds those that inputs give, `hints` the values that these had in the example.
+    """
 
     def __init__(self) -> None:
         self.bound: dict[str, Expr] = {}
+        self.hints: dict[str, int] = {}
         self._known: dict[str, Expr] = {}
         self._unsaid: dict[str, Expr] = {}
 
@@ -50,6 +60,9 @@ class Symbols:
             expr = self.dim(value)
             if isinstance(expr, Expr) and expr.op == "sym" and expr not in self._unsaid.values():
                 self.bound[expr.name] = expr
+                hint = _example(value)
+                if hint is not None:
+                    self.hints[expr.name] = hint
 
     def dim(self, value: Any) -> Dim:
         """`value` (int or SymInt) as a Dim; what the grammar cannot say becomes a symbol of its own that is never

@@ -8,15 +8,15 @@ has been measured: the race decides what the bar cannot.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from interfuse.cost.estimate import Estimate
 from interfuse.cost.traffic import kernel_bytes
 from interfuse.device.profile import DeviceProfile
-from interfuse.ir.index import coefficient
+from interfuse.ir.index import at_sizes, coefficient, product
 from interfuse.ir.node import Node
 from interfuse.ir.ops import TABLE
-from interfuse.lower.kernel import Kernel, Let, Load, Loop, Reduce, Role, Scan, Stmt, Store
+from interfuse.lower.kernel import Kernel, Let, Load, Loop, Reduce, Role, Scan, Stmt, Store, Value
 
 CACHED_GAIN = 3.0
 """How much faster bytes come from the last-level cache than from memory."""
@@ -32,19 +32,18 @@ def _walk(body: Iterable[Stmt]) -> Iterable[Stmt]:
             yield from _walk(s.body)
 
 
-def _extent(kernel: Kernel, axes: tuple[str, ...]) -> int:
-    extents = [kernel.axis(a).extent for a in axes]
-    return math.prod([e for e in extents if isinstance(e, int)])
+def kernel_flops(kernel: Kernel, sizes: Mapping[str, int]) -> int:
+    """Arithmetic of one launch, by the table's cost classes; `sizes` gives the size symbols."""
 
+    def extent(value: Value) -> int:
+        return math.prod(at_sizes(kernel.axis(a).extent, sizes) for a in value.axes)
 
-def kernel_flops(kernel: Kernel) -> int:
-    """Arithmetic of one launch, by the table's cost classes."""
     total = 0
     for s in _walk(kernel.body):
         if isinstance(s, Let) and s.op in TABLE:
-            total += TABLE[s.op].cost * _extent(kernel, s.out.axes)
+            total += TABLE[s.op].cost * extent(s.out)
         elif isinstance(s, (Reduce, Scan)):
-            total += TABLE[s.op].cost * _extent(kernel, s.arg.axes)
+            total += TABLE[s.op].cost * extent(s.arg)
     return total
 
 
@@ -74,17 +73,15 @@ def estimate(bytes_moved: float, flops: float, launches: int, profile: DevicePro
     )
 
 
-def kernel_estimate(kernel: Kernel, profile: DeviceProfile) -> Estimate:
-    """Predicted seconds of one launch of `kernel`."""
-    grid = math.prod(
-        [-(-a.extent // a.block) for a in kernel.axes if a.role is Role.GRID and isinstance(a.extent, int)]
-    )
+def kernel_estimate(kernel: Kernel, profile: DeviceProfile, sizes: Mapping[str, int] | None = None) -> Estimate:
+    """Predicted seconds of one launch of `kernel`; `sizes` gives the size symbols (else their least)."""
+    sizes = sizes or {}
+    grid = math.prod(-(-at_sizes(a.extent, sizes) // a.block) for a in kernel.axes if a.role is Role.GRID)
     share = min(1.0, grid / profile.units)
-    moved = kernel_bytes(kernel) * (1 + (STRIDED_LOSS - 1) * strided_share(kernel))
-    return estimate(moved, kernel_flops(kernel), 1, profile, share)
+    moved = kernel_bytes(kernel, sizes) * (1 + (STRIDED_LOSS - 1) * strided_share(kernel))
+    return estimate(moved, kernel_flops(kernel, sizes), 1, profile, share)
 
 
-def linear_flops(linear: Node) -> float:
-    """Operations of a `linear` node, a multiplication and an addition each; 0 where a size is not known."""
-    sizes = [d for d in (*linear.inputs[0].shape, linear.shape[-1]) if isinstance(d, int)]
-    return 2.0 * math.prod(sizes) if len(sizes) == 3 else 0.0
+def linear_flops(linear: Node, sizes: Mapping[str, int] | None = None) -> float:
+    """Operations of a `linear` node, a multiplication and an addition each; `sizes` gives the size symbols."""
+    return 2.0 * at_sizes(product((*linear.inputs[0].shape, linear.shape[-1])), sizes or {})

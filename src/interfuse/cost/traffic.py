@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from interfuse.ir.graph import Call
-from interfuse.ir.index import Dim, Expr, evaluate, product, symbols
+from interfuse.ir.index import Dim, Expr, at_sizes, product, symbols
 from interfuse.ir.layout import Layout, contiguous, view_of
 from interfuse.ir.node import Node
 from interfuse.ir.ops import MOVES
@@ -83,8 +83,7 @@ def _accesses(body: tuple[Stmt, ...]) -> Iterable[Load | Store]:
 
 def _count(size: Dim, sizes: Sizes | None) -> int:
     """`size` as a number of elements."""
-    known = sizes or {}
-    return evaluate(size, {s.name: known.get(s.name, max(s.lo, 1)) for s in symbols(size)})
+    return at_sizes(size, sizes or {})
 
 
 def _held(param: Param, sizes: Sizes | None) -> int:

@@ -184,7 +184,7 @@ class _Tries:
             tuple(dict.fromkeys(c.source for c in calls if c.source)),
         )
         given = self._backend.given.get(number)
-        if given is None or not trial.is_static(region):
+        if given is None or plan.graph.symbols:
             return replace(found, note="its inputs were not seen, so it cannot be judged alone.")
         own = trial.alone(region, plan.graph)
         seen = values_of(plan.graph, own.inputs, given)

@@ -231,7 +231,7 @@ def _note_model(graph: Graph, device: Device, record: Record) -> None:
             str(k),
             target=call.target,
             launches=call.launches,
-            bytes=call_bytes(call),
+            bytes=call_bytes(call, dict(graph.hints)),
             view=call.view_of is not None,
             opaque=call.opaque,
             reason=call.reason,

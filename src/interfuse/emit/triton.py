@@ -65,7 +65,9 @@ def emit(kernel: Kernel) -> TritonSource:
     entry = re.sub(r"\W", "_", kernel.name)
     entry = f"{entry}_kernel" if entry in prelude.HELPERS or keyword.iskeyword(entry) else entry
     functions = [f"@triton.jit{prelude.HELPERS[h]}" for h in body.helpers]
-    functions.append(f"@triton.jit\n{_wrapped(f'def {entry}({spelled}):')}\n{head}\n{statements}")
+    # Triton would compile again for a size of 1 and for multiples of 16.
+    fixed = f"(do_not_specialize={_quoted(kernel.symbols)})" if kernel.symbols else ""
+    functions.append(f"@triton.jit{fixed}\n{_wrapped(f'def {entry}({spelled}):')}\n{head}\n{statements}")
     code = "\n\n".join(functions)
     imports = "import triton\nimport triton.language as tl\n"
     if "libdevice." in code:
@@ -80,6 +82,11 @@ def options(kind: str) -> dict[str, bool]:
     and can move a floor or a comparison, and no flushing of subnormals inside libdevice.
     """
     return {"enable_fp_fusion": False} | ({"enable_reflect_ftz": False} if kind == "cuda" else {})
+
+
+def _quoted(names: tuple[str, ...]) -> str:
+    listed = ", ".join(f'"{n}"' for n in names)
+    return f"[{listed}]"
 
 
 def _programs(axis: Axis) -> Dim:
@@ -112,6 +119,9 @@ def _head(kernel: Kernel, body: Body) -> str:
     grid = [a for a in kernel.axes if a.role is Role.GRID]
     several = sum(_programs(a) != 1 for a in grid) > 1
     with writer.block():
+        for name in kernel.symbols:
+            if name in body.wide:
+                writer.line(f"{name} = {name}.to(tl.int64)")
         if several:
             writer.line("program = tl.program_id(0)")
         for k, axis in enumerate(grid):

@@ -101,8 +101,9 @@ class Body:
         accesses = [s for s in statements if isinstance(s, (Load, Store))]
         self.exprs = [s.index for s in accesses]
         self.exprs += [wrap(dict(s.attrs)["expr"]) for s in statements if isinstance(s, Let) and s.op == "index"]
+        self.exprs += [wrap(a.extent) for a in kernel.axes]
         by_role = sorted(kernel.axes, key=lambda a: (Role.GRID, Role.SERIAL, Role.TILE).index(a.role))
-        self.wide = wide_symbols(self.exprs, tuple(a.name for a in by_role))
+        self.wide = wide_symbols(self.exprs, (*(a.name for a in by_role), *kernel.symbols))
         self.wide |= {a.name for a in kernel.axes if _padded(a) > INT32}
         self.named = self._name_indices(accesses)
 

@@ -87,8 +87,8 @@ class Output:
 
 @dataclass(frozen=True)
 class Graph:
-    """One captured graph. `symbols` names the size symbols that are graph inputs (dynamic shapes), `device` its
-    device.
+    """One captured graph. `symbols` names the size symbols that are graph inputs (dynamic shapes), `hints` the values
+    that some of them had in the example that was captured, `device` its device.
     """
 
     inputs: tuple[Input, ...]
@@ -98,6 +98,7 @@ class Graph:
     name: str = "graph"
     symbols: tuple[str, ...] = ()
     opaque: tuple[Any, ...] = ()
+    hints: tuple[tuple[str, int], ...] = ()
 
     def roots(self) -> tuple[Node, ...]:
         """Every node that inputs, calls and outputs name, in order, without repeats."""

@@ -151,21 +151,37 @@ def _scaled(factor: Expr, coefficient: int) -> Expr:
     return _product((*(factor.args if factor.op == "mul" else (factor,)), const(coefficient)))
 
 
+def _factors(e: Expr) -> tuple[Expr, ...]:
+    return e.args if e.op == "mul" else (e,)
+
+
+def _without(factors: tuple[Expr, ...], gone: tuple[Expr, ...]) -> tuple[Expr, ...] | None:
+    """`factors` without each of `gone`, once for each time that it stands there; None where one is missing."""
+    left = list(factors)
+    for g in gone:
+        if g not in left:
+            return None
+        left.remove(g)
+    return tuple(left)
+
+
 def _remerge(terms: dict[Expr, int]) -> dict[Expr, int]:
-    """(a // n) * n * k + (a % n) * k = a * k, applied until nothing changes."""
-    for factor, k in list(terms.items()):
-        if factor.op != "mod" or factor not in terms or terms[factor] == 0:
-            continue
-        whole, n = factor.args
-        quotient = floordiv(whole, n)
-        if n.op != "const" or quotient.op == "const":
-            continue
-        q_terms = _terms(quotient)
-        if len(q_terms) == 1 and terms.get(quotient) == k * n.value:
-            terms = {f: c for f, c in terms.items() if f not in (factor, quotient)}
-            for f, c in _terms(whole).items():
-                terms[f] = terms.get(f, 0) + c * k
-            return _remerge(terms)
+    """(a // n) * n * k + (a % n) * k = a * k, applied until nothing changes; n and k may have symbols in them."""
+    for factor, k in terms.items():
+        for rest in _factors(factor):
+            if rest.op != "mod":
+                continue
+            whole, n = rest.args
+            quotient = floordiv(whole, n)
+            if quotient.op == "const" or len(_terms(quotient)) != 1:
+                continue
+            around = functools.reduce(mul, _without(_factors(factor), (rest,)) or (), const(k))
+            partner = _terms(mul(mul(quotient, n), around))
+            if all(terms.get(f) == c for f, c in partner.items()):
+                left = {f: c for f, c in terms.items() if f is not factor and f not in partner}
+                for f, c in _terms(mul(whole, around)).items():
+                    left[f] = left.get(f, 0) + c
+                return _remerge({f: c for f, c in left.items() if c})
     return terms
 
 
@@ -216,11 +232,56 @@ def _split(e: Expr, n: int) -> tuple[Expr, Expr]:
     return _from_terms(q), _from_terms(r)
 
 
+def _split_by_size(a: Expr, n: Expr) -> tuple[Expr, Expr]:
+    """a = n * q + r for a product `n` with symbols in it, every term that has all of n's factors in q."""
+    terms = _terms(n)
+    if len(terms) != 1:
+        return (const(1), const(0)) if a is n else (const(0), a)
+    ((product_, k),) = terms.items()
+    q, r = const(0), const(0)
+    for factor, c in _terms(a).items():
+        left = _without(_factors(factor), _factors(product_)) if c % k == 0 else None
+        if left is None:
+            r = add(r, mul(factor, c))
+        else:
+            q = add(q, functools.reduce(mul, left, const(c // k)))
+    return q, r
+
+
+def _floordiv_by_size(a: Expr, n: Expr) -> Expr:
+    """a // n where n > 0 has symbols in it."""
+    q, r = _split_by_size(a, n)
+    if q is not const(0):
+        return add(q, floordiv(r, n))
+    if (a.lo >= 0 and a.hi < n.lo) or (a.op == "mod" and a.args[1] is n):
+        return const(0)
+    if a.op == "floordiv" and floordiv(a.args[0], a.args[1] * n) is const(0):
+        return const(0)
+    if n.op == "mul":
+        # a // (c * m) = a // c // m: where a // c is plain, more may be known of it.
+        for first in n.args:
+            inner = floordiv(a, first)
+            if inner.op != "floordiv" or inner.args[1] is not first:
+                return floordiv(inner, functools.reduce(mul, _without(n.args, (first,)) or (), const(1)))
+    return _intern("floordiv", (a, n), lo=min(a.lo, 0), hi=max(a.hi, 0))
+
+
+def _mod_by_size(a: Expr, n: Expr) -> Expr:
+    """a % n where n > 0 has symbols in it."""
+    q, r = _split_by_size(a, n)
+    if q is not const(0):
+        return mod(r, n)
+    if floordiv(a, n) is const(0):
+        return a
+    last = n.hi - 1 if n.hi < INF else INF
+    return _intern("mod", (a, n), lo=0, hi=max(min(last, a.hi) if a.lo >= 0 else last, 0))
+
+
 def floordiv(a: Dim, b: Dim) -> Expr:
     """a // b, rounding down; b > 0."""
     a, b = wrap(a), wrap(b)
     if b.op != "const":
-        return const(1) if a is b else _intern("floordiv", (a, b), lo=min(a.lo, 0), hi=max(a.hi, 0))
+        return _floordiv_by_size(a, b)
     n = b.value
     if n <= 0:
         raise ValueError(f"floordiv by {n}: the divisor must be positive")
@@ -245,7 +306,7 @@ def mod(a: Dim, b: Dim) -> Expr:
     """a % b, with the sign of b; b > 0."""
     a, b = wrap(a), wrap(b)
     if b.op != "const":
-        return const(0) if a is b else _intern("mod", (a, b), lo=0, hi=max(b.hi - 1, 0) if b.hi < INF else INF)
+        return _mod_by_size(a, b)
     n = b.value
     if n <= 0:
         raise ValueError(f"mod by {n}: the divisor must be positive")
@@ -366,18 +427,26 @@ def contiguous_strides(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 def delinearize(flat: Dim, shape: tuple[Dim, ...]) -> tuple[Expr, ...]:
-    """The index tuple of the row-major position `flat` in `shape`."""
+    """The index tuple of the row-major position `flat`, which lies inside `shape`."""
     out: list[Expr] = []
     rest = wrap(flat)
-    for k, d in enumerate(reversed(shape)):
-        if unwrap(d) in (0, 1):  # of size 0, no element is ever indexed
+    outermost = next((k for k, d in enumerate(shape) if unwrap(d) not in (0, 1)), -1)
+    for k in reversed(range(len(shape))):
+        if unwrap(shape[k]) in (0, 1):  # of size 0, no element is ever indexed
             out.append(const(0))
-        elif k == len(shape) - 1:
+        elif k == outermost:
             out.append(rest)
         else:
-            out.append(mod(rest, d))
-            rest = floordiv(rest, d)
+            out.append(mod(rest, shape[k]))
+            rest = floordiv(rest, shape[k])
     return tuple(reversed(out))
+
+
+def at_sizes(size: Dim, sizes: Mapping[str, int]) -> int:
+    """The number that `size` is where `sizes` gives its symbols; one without a value counts as its least, and as 1 at
+    least.
+    """
+    return evaluate(size, {s.name: sizes.get(s.name, max(s.lo, 1)) for s in symbols(size)})
 
 
 def text(e: Dim, spell: Callable[[str], str] = lambda name: name, div: str = "//", parent: int = 0) -> str:

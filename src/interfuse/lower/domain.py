@@ -3,9 +3,9 @@ walks.
 
 A kernel walks `rows` by `cols`. Where the region reduces, every reduction must run over neighbouring dimensions of one
 common size (the columns), with `inner` elements after them; every output has rows x cols x inner elements, or rows x
-inner where the columns are reduced. Where it does not, the domain is the
-outputs' common element count, split so that as many elements as possible lie on one axis along which each access has
-one stride.
+inner where the columns are reduced. Where it does not, the domain is the outputs' common element count, split so that
+as many elements as possible lie on one axis along which each access has one stride. All but the columns of a reduction
+may be expressions over size symbols.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from interfuse.base.errors import UnsupportedError
-from interfuse.ir.index import Dim, Expr, delinearize, linear, wrap
+from interfuse.ir.index import Dim, Expr, delinearize, linear, product, unwrap, wrap
 from interfuse.ir.index import contiguous_strides as dense
 from interfuse.ir.node import Node
 from interfuse.ir.ops import MOVES, POINTWISE, REDUCES, SCANS, TABLE
@@ -23,20 +23,26 @@ from interfuse.ir.ops import MOVES, POINTWISE, REDUCES, SCANS, TABLE
 
 @dataclass(frozen=True)
 class Domain:
-    """rows x cols x inner; `reduces` tells whether the columns are the axis of reductions or scans, `backwards`
-    whether they are walked from their end.
+    """rows x cols x inner; `reduces` tells whether the columns are the axis of reductions or scans, whose length is fixed,
+    `backwards` whether they are walked from their end.
     """
 
-    rows: int
-    cols: int
+    rows: Dim
+    cols: Dim
     reduces: bool
-    inner: int = 1
+    inner: Dim = 1
     backwards: bool = False
 
     @property
-    def kept(self) -> int:
+    def kept(self) -> Dim:
         """How many elements a reduction leaves."""
-        return self.rows * self.inner
+        return unwrap(self.rows * self.inner)
+
+    @property
+    def reduced(self) -> int:
+        """How many elements a reduction meets."""
+        assert isinstance(self.cols, int), "a reduction meets a fixed number of elements"
+        return self.cols
 
 
 def inside(outputs: Iterable[Node], inputs: frozenset[Node]) -> list[Node]:
@@ -57,11 +63,13 @@ def inside(outputs: Iterable[Node], inputs: frozenset[Node]) -> list[Node]:
     return order
 
 
-def static(shape: tuple[Dim, ...]) -> tuple[int, ...]:
-    """The shape as integers; UnsupportedError where a size is symbolic."""
-    if not all(isinstance(d, int) for d in shape):
-        raise UnsupportedError("symbolic size: kernels are generated for fixed sizes only")
-    return tuple(d for d in shape if isinstance(d, int))
+def width(shape: tuple[Dim, ...], axes: Iterable[int]) -> int:
+    """The elements that a reduction over `axes` meets; UnsupportedError where their number changes between calls."""
+    sizes = [shape[a] for a in axes]
+    fixed = [d for d in sizes if isinstance(d, int)]
+    if len(fixed) < len(sizes):
+        raise UnsupportedError(f"reduces over a size that changes between calls: {product(tuple(sizes))}")
+    return math.prod(fixed)
 
 
 def check_operators(nodes: Iterable[Node], backend: str) -> None:
@@ -84,17 +92,18 @@ def check_operators(nodes: Iterable[Node], backend: str) -> None:
         )
 
 
-def _reduced(node: Node) -> tuple[int, int, int]:
+def _reduced(node: Node) -> tuple[Dim, int, Dim]:
     """(rows, cols, inner) of one reduction or scan; UnsupportedError where its axes are not neighbours."""
-    shape = static(node.inputs[0].shape)
+    shape = node.inputs[0].shape
     over = (node.attr("axis"),) if node.op in SCANS else node.attr("axes")
     axes = [a for a in over if shape[a] != 1]
     kept = [k for k, d in enumerate(shape) if d != 1 and k not in over]
+    cols = width(shape, axes)
     if any(min(axes) < k < max(axes) for k in kept if axes):
         raise UnsupportedError(f"{node.op} over axes {tuple(over)} of {list(shape)}: axes apart have no family yet")
-    cols = math.prod(shape[a] for a in axes)
-    inner = math.prod(shape[k] for k in kept if axes and k > max(axes))
-    return math.prod(shape) // max(cols * inner, 1), cols, inner
+    after = [k for k in kept if axes and k > max(axes)]
+    rows, inner = (product(tuple(shape[k] for k in kept if (k in after) == later)) for later in (False, True))
+    return rows, cols, inner
 
 
 def _backwards(nodes: list[Node]) -> bool:
@@ -108,23 +117,31 @@ def _backwards(nodes: list[Node]) -> bool:
 
 
 def find(outputs: tuple[Node, ...], inputs: frozenset[Node]) -> Domain:
-    """The domain of a region; UnsupportedError with the reason where one kernel cannot hold it."""
+    """The domain of a region; UnsupportedError with the reason where one kernel cannot hold it.
+
+    Sizes that are expressions count as equal where they are the same expression.
+    """
     nodes = inside(outputs, inputs)
-    sizes = {math.prod(static(o.shape)) for o in outputs}
-    if 0 in sizes or any(0 in static(n.shape) for n in nodes):
+    sizes = {product(o.shape) for o in outputs}
+    if 0 in sizes or any(0 in n.shape for n in nodes):
         raise UnsupportedError("empty tensor: nothing to launch")
     reductions = {_reduced(n) for n in nodes if n.op in REDUCES or n.op in SCANS}
     if len(reductions) > 1:
-        raise UnsupportedError(f"reductions of different shapes: {sorted(reductions)} (rows, columns, inner)")
+        raise UnsupportedError(f"reductions of different shapes: {_listed(reductions)} (rows, columns, inner)")
     if not reductions:
         if len(sizes) > 1:
-            raise UnsupportedError(f"outputs of different sizes: {sorted(sizes)}")
+            raise UnsupportedError(f"outputs of different sizes: {_listed(sizes)}")
         return Domain(1, sizes.pop(), False)
     rows, cols, inner = reductions.pop()
     domain = Domain(rows, cols, True, inner, _backwards(nodes))
-    if not sizes <= {domain.kept, domain.kept * cols}:
-        raise UnsupportedError(f"outputs of {sorted(sizes)} elements do not fit {domain.kept} reductions of {cols}")
+    if not sizes <= {domain.kept, unwrap(domain.kept * cols)}:
+        raise UnsupportedError(f"outputs of {_listed(sizes)} elements do not fit {domain.kept} reductions of {cols}")
     return domain
+
+
+def _listed(sizes: Iterable[object]) -> str:
+    """Sizes as text, integers in order, expressions after them."""
+    return f"[{', '.join(map(str, sorted(sizes, key=lambda d: (isinstance(d, Expr), str(d).rjust(40)))))}]"
 
 
 def push(output: Node, core_index: tuple[Expr, ...], chain: list[Node]) -> tuple[Expr, ...]:

@@ -1,6 +1,7 @@
 """Schedule families. In: a region and a device profile. Out: its Kernel, with axis roles and sizes chosen.
 
-A family only chooses roles and sizes; the tracing and the loop tree are one for all.
+A family only chooses roles and sizes; the tracing and the loop tree are one for all. All but the length of a reduction
+may be sizes that change between calls: the kernel takes their symbols and serves every value.
 
     map             no reduction. One flat axis where every access has one stride along it, else rows x columns.
     row, resident   reductions and scans over trailing axes, the row held on chip: in registers of a program on a GPU,
@@ -18,11 +19,11 @@ from dataclasses import dataclass
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir.dtypes import OPAQUE
-from interfuse.ir.index import coefficient, sym
+from interfuse.ir.index import Dim, Expr, coefficient, product, symbols
 from interfuse.ir.layout import Layout
 from interfuse.ir.node import Node
-from interfuse.lower.domain import Domain, check_operators, core_of, find, inside, static
-from interfuse.lower.kernel import Axis, Kernel, Load, Param, Role
+from interfuse.lower.domain import Domain, check_operators, core_of, find, inside, width
+from interfuse.lower.kernel import Axis, Kernel, Let, Load, Param, Role
 from interfuse.lower.statistics import expand_statistics
 from interfuse.lower.trace import Trace, Tracer
 from interfuse.lower.tree import statements
@@ -79,24 +80,30 @@ def lower(name: str, work: Work, target: Target, doc: tuple[str, ...] = ()) -> t
         axes = _map_axes(domain, target)
     body, scratch = statements(trace, axes[-1])
     family = "map" if not domain.reduces else "row, resident" if domain.inner == 1 else "column"
-    if domain.reduces and ((scratch and domain.inner > 1) or not _fits(domain, scratch, target)):
+    if domain.reduces and ((scratch and domain.inner != 1) or not _fits(domain, scratch, target)):
         body, scratch = statements(trace, axes[-1], keep=False)
         family = family.replace("resident", "streamed")
     params, reads = _params(trace, roots, work, layouts)
     warps = _warps(axes) if target.backend == "triton" else 1
     order = f"{family}/{target.backend}/{target.lanes}/{axes[-1].block}" if domain.reduces else ""
-    return Kernel(name, (*params, *scratch), axes, body, doc, (), family, warps, order), reads
+    sizes = _size_symbols(trace, axes)
+    return Kernel(name, (*params, *scratch), axes, body, doc, sizes, family, warps, order), reads
 
 
 def _trace(roots: tuple[Node, ...], inputs: frozenset[Node], layouts: Mapping[Node, Layout], domain: Domain) -> Trace:
-    row, col = sym("row", 0, domain.rows - 1), sym("col", 0, domain.cols - 1)
-    tracer = Tracer(inputs, layouts, domain, row, col)
-    if domain.inner > 1:
-        row, col = sym("outer", 0, domain.rows - 1), sym("row", 0, domain.cols - 1)
-        tracer = Tracer(inputs, layouts, domain, row, col, sym("col", 0, domain.inner - 1))
+    if domain.inner == 1:
+        tracer = Tracer(inputs, layouts, domain, _position("row", domain.rows), _position("col", domain.cols))
+    else:
+        outer, row = _position("outer", domain.rows), _position("row", domain.cols)
+        tracer = Tracer(inputs, layouts, domain, outer, row, _position("col", domain.inner))
     for k, root in enumerate(roots):
         tracer.output(root, _out_name(k, len(roots)))
     return tracer.trace
+
+
+def _position(name: str, extent: Dim) -> Expr:
+    """The index along the axis `name` of so many elements."""
+    return Axis(name, extent, Role.GRID).symbol
 
 
 def _out_name(k: int, count: int) -> str:
@@ -108,16 +115,25 @@ def _map_domain(
 ) -> tuple[Domain, Trace]:
     """The split with the most columns along which every access has one stride; at worst the last dimension alone."""
     core, _ = core_of(roots[0], inputs)
-    shape = tuple(d for d in static(core.shape) if d != 1) or (1,)
-    col = sym("col", 0, 0)
+    shape = tuple(d for d in core.shape if d != 1) or (1,)
     for k in range(len(shape)):
-        domain = Domain(math.prod(shape[:k]), math.prod(shape[k:]), False)
+        domain = Domain(product(shape[:k]), product(shape[k:]), False)
         trace = _trace(roots, inputs, layouts, domain)
-        col = sym("col", 0, domain.cols - 1)
-        accesses = [m.index for m in trace.made if isinstance(m, Load)] + [s.index for s in trace.stores]
-        if all(coefficient(a, col) is not None for a in accesses):
+        if all(coefficient(a, _position("col", domain.cols)) is not None for a in _accesses(trace)):
             break
     return domain, trace
+
+
+def _accesses(trace: Trace) -> list[Expr]:
+    """The indices of every load and store."""
+    return [m.index for m in trace.made if isinstance(m, Load)] + [s.index for s in trace.stores]
+
+
+def _size_symbols(trace: Trace, axes: tuple[Axis, ...]) -> tuple[str, ...]:
+    """The size symbols that the kernel uses, by name."""
+    positions = [dict(m.attrs)["expr"] for m in trace.made if isinstance(m, Let) and m.op == "index"]
+    used = {s.name for e in (*_accesses(trace), *positions, *(a.extent for a in axes)) for s in symbols(e)}
+    return tuple(sorted(used - {a.name for a in axes}))
 
 
 def _map_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
@@ -126,32 +142,38 @@ def _map_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
         if rows == 1:
             return (Axis("col", cols, Role.GRID, target.lanes),)
         return (Axis("row", rows, Role.GRID), Axis("col", cols, Role.SERIAL, target.lanes))
-    block = min(_power(cols), target.tile_elements)
+    block = _lanes(cols, target.tile_elements)
     if rows == 1:
         return (Axis("col", cols, Role.GRID, block),)
-    together = max(1, min(_power(rows), target.tile_elements // block))
+    together = _lanes(rows, target.tile_elements // block)
     return (Axis("row", rows, Role.GRID, together), Axis("col", cols, Role.GRID, block))
 
 
 def _row_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
+    cols = domain.reduced
     if target.backend == "cpp":
-        return (Axis("row", domain.rows, Role.GRID), Axis("col", domain.cols, Role.SERIAL, target.lanes))
-    if domain.cols > target.row_elements:
-        return (Axis("row", domain.rows, Role.GRID), Axis("col", domain.cols, Role.SERIAL, target.tile_elements))
-    block = _power(domain.cols)
-    together = max(1, min(_power(domain.rows), target.tile_elements // 2 // block))
-    return (Axis("row", domain.rows, Role.GRID, together), Axis("col", domain.cols, Role.TILE, block))
+        return (Axis("row", domain.rows, Role.GRID), Axis("col", cols, Role.SERIAL, target.lanes))
+    if cols > target.row_elements:
+        return (Axis("row", domain.rows, Role.GRID), Axis("col", cols, Role.SERIAL, target.tile_elements))
+    block = _power(cols)
+    together = _lanes(domain.rows, target.tile_elements // 2 // block)
+    return (Axis("row", domain.rows, Role.GRID, together), Axis("col", cols, Role.TILE, block))
 
 
 def _column_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
-    outer = (Axis("outer", domain.rows, Role.GRID),)
+    outer, cols = (Axis("outer", domain.rows, Role.GRID),), domain.reduced
     if target.backend == "cpp":
-        return (*outer, Axis("col", domain.inner, Role.GRID, target.lanes), Axis("row", domain.cols, Role.SERIAL))
-    lanes = min(_power(domain.inner), target.lanes)
+        return (*outer, Axis("col", domain.inner, Role.GRID, target.lanes), Axis("row", cols, Role.SERIAL))
+    lanes = _lanes(domain.inner, target.lanes)
     together = target.tile_elements // lanes
-    held = domain.cols <= together
-    row = Axis("row", domain.cols, Role.TILE if held else Role.SERIAL, _power(domain.cols) if held else together)
+    held = cols <= together
+    row = Axis("row", cols, Role.TILE if held else Role.SERIAL, _power(cols) if held else together)
     return (*outer, Axis("col", domain.inner, Role.GRID, lanes), row)
+
+
+def _lanes(extent: Dim, most: int) -> int:
+    """Lanes for an axis: enough for `extent`, at most `most`, which a size that changes between calls gets."""
+    return max(1, min(_power(extent), most) if isinstance(extent, int) else most)
 
 
 def _power(n: int) -> int:
@@ -167,12 +189,12 @@ def _warps(axes: tuple[Axis, ...]) -> int:
 
 def _fits(domain: Domain, scratch: tuple[Param, ...], target: Target) -> bool:
     """True where a row, and what it keeps between passes, fits on chip."""
-    return domain.cols <= target.row_elements and _bytes(scratch) <= target.scratch_bytes
+    return domain.reduced <= target.row_elements and _bytes(scratch) <= target.scratch_bytes
 
 
 def _bytes(scratch: tuple[Param, ...]) -> int:
     """What the scratch rows of one program take."""
-    return sum(p.dtype.bytes * math.prod(static(p.shape)) for p in scratch)
+    return sum(p.dtype.bytes * width(p.shape, range(len(p.shape))) for p in scratch)
 
 
 def _params(

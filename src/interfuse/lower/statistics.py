@@ -8,12 +8,11 @@ A streamed row pays two readings for it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from interfuse.ir import build as b
 from interfuse.ir.node import Node, make
-from interfuse.lower.domain import inside, static
+from interfuse.lower.domain import inside, width
 
 Pair = tuple[Node, tuple[int, ...]]
 """A value and the axes that it is averaged over."""
@@ -24,7 +23,7 @@ def _over(total: Node, count: float, hint: str) -> Node:
 
 
 def _count(x: Node, axes: tuple[int, ...]) -> int:
-    return math.prod(static(x.shape)[a] for a in axes)
+    return width(x.shape, axes)
 
 
 def _mean(x: Node, axes: tuple[int, ...]) -> Node:

@@ -7,7 +7,6 @@ tree.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,11 +14,11 @@ from typing import Union
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir.dtypes import I64
-from interfuse.ir.index import Expr, const, delinearize, linear, symbols
+from interfuse.ir.index import Dim, Expr, const, delinearize, linear, mod, product, substitute, symbols, unwrap
 from interfuse.ir.layout import Layout
 from interfuse.ir.node import Node
 from interfuse.ir.ops import MOVES, REDUCES, SCANS
-from interfuse.lower.domain import Domain, core_of, pull, push, static
+from interfuse.lower.domain import Domain, core_of, pull, push
 from interfuse.lower.kernel import Let, Load, Reduce, Scan, Scope, Store, Value
 
 Made = Union[Load, Let, Reduce, Scan]
@@ -71,7 +70,12 @@ class Tracer:
     ) -> None:
         self._inputs, self._layouts, self._domain = inputs, layouts, domain
         self._row, self._col, self._inner = row, col, inner
-        self._place = domain.cols - 1 - col if domain.backwards else col  # the index of the column that is walked
+        # While indices are worked out, `% size` says of an index that it stays below a size that changes.
+        bounded = {mod(i, n): i for i, n in ((col, domain.cols), (inner, domain.inner)) if isinstance(n, Expr)}
+        self._plain: dict[Expr, Dim] = dict(bounded) if domain.rows != 1 or domain.reduces else {}
+        marked = {i: b for b, i in self._plain.items()}
+        self._place = domain.cols - 1 - col if domain.backwards else marked.get(col, col)  # the column that is walked
+        self._within = marked.get(inner, inner)
         self._memo: dict[tuple[Node, tuple[Expr, ...]], Value] = {}
         self._names = _Names()
         self.trace = Trace()
@@ -92,12 +96,12 @@ class Tracer:
         """Trace an output and store it into `buffer`, laid out as the region's layouts say."""
         domain = self._domain
         core, chain = core_of(node, self._inputs)
-        wide = domain.cols > 1 and math.prod(static(node.shape)) == domain.kept * domain.cols
-        flat = (self._row * domain.cols + self._place if wide else self._row) * domain.inner + self._inner
+        wide = domain.cols != 1 and product(node.shape) == unwrap(domain.kept * domain.cols)
+        flat = (self._row * domain.cols + self._place if wide else self._row) * domain.inner + self._within
         index = delinearize(flat, core.shape)
         value = self.value(core, index)
         layout = self._layouts[node]
-        at = linear(push(node, index, chain), layout.strides, layout.offset)
+        at = substitute(linear(push(node, index, chain), layout.strides, layout.offset), self._plain)
         self.trace.stores.append(Store(buffer, at, value))
 
     def value(self, node: Node, index: tuple[Expr, ...]) -> Value:
@@ -129,7 +133,7 @@ class Tracer:
         """The operand's index of a reduction: the column spread over the reduced dimensions."""
         if any(self._col in symbols(i) for i in index):
             raise UnsupportedError(f"{node.op}: its result is needed in another order than its rows")
-        shape, axes = static(node.inputs[0].shape), node.attr("axes")
+        shape, axes = node.inputs[0].shape, node.attr("axes")
         columns = iter(delinearize(self._place, tuple(shape[a] for a in axes)))
         rest = iter(index)
         return tuple(next(columns) if k in axes else next(rest) for k in range(len(shape)))
@@ -144,8 +148,9 @@ class Tracer:
         if node.op == "const":
             return self._add(Let(self._new("constant", node, ()), "const", (), node.attrs), 0)
         if node.op == "iota":
-            out = Value(self._names.take("position"), I64, self._axes(index[0]))
-            position = self._add(Let(out, "index", (), (("expr", index[0]),)), 0)
+            at = substitute(index[0], self._plain)
+            out = Value(self._names.take("position"), I64, self._axes(at))
+            position = self._add(Let(out, "index", (), (("expr", at),)), 0)
             if node.dtype is I64:
                 return position
             return self._add(Let(self._new("position", node, out.axes), "cast", (position,)), 0)
@@ -167,10 +172,11 @@ class Tracer:
         # Every column holds the same value: it is its own maximum, found first at 0, and its sum is a product.
         if node.op in ("argmax", "argmin"):
             return self._add(Let(self._new(node.hint or node.op, node, ()), "const", (), (("value", 0),)), depth[part])
-        if node.op == "prod" and self._domain.cols > 1:
+        cols = self._domain.reduced
+        if node.op == "prod" and cols > 1:
             raise UnsupportedError("prod of a value that is the same in every column")
-        if node.op == "sum" and self._domain.cols > 1:
-            value = float(self._domain.cols) if node.dtype.is_float else self._domain.cols
+        if node.op == "sum" and cols > 1:
+            value = float(cols) if node.dtype.is_float else cols
             count = self._add(Let(self._new("columns", node, ()), "const", (), (("value", value),)), 0)
             return self._add(Let(self._new(node.hint or node.op, node, part.axes), "mul", (part, count)), depth[part])
         return (
@@ -181,7 +187,7 @@ class Tracer:
 
     def _scanned(self, node: Node, part: Value, index: tuple[Expr, ...]) -> Value:
         axis = node.attr("axis")
-        if static(node.shape)[axis] == 1:
+        if node.shape[axis] == 1:
             return part
         rest = [i for k, i in enumerate(index) if k != axis]
         if index[axis] is not self._place or any(self._col in symbols(i) for i in rest):
@@ -192,7 +198,7 @@ class Tracer:
 
     def _load(self, node: Node, index: tuple[Expr, ...]) -> Value:
         layout = self._layouts[node]
-        at = linear(index, layout.strides, layout.offset)
+        at = substitute(linear(index, layout.strides, layout.offset), self._plain)
         buffer = self.trace.reads.get(node)
         axes = self._axes(at)
         if buffer is None:

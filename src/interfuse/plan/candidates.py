@@ -59,6 +59,11 @@ class Context:
     unavailable: Mapping[str, str]
     tried: dict[frozenset[int], tuple[Kernel, KernelStep] | str] = field(default_factory=dict)
 
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """The size symbols' values in the example: what is predicted of a dynamic graph is predicted for these."""
+        return dict(self.flow.graph.hints)
+
 
 def outputs_of(calls: frozenset[int], flow: Flow) -> tuple[Node, ...]:
     """The anchors of `calls` that someone else reads."""
@@ -89,34 +94,35 @@ def fused(calls: frozenset[int], context: Context, name: str = "kernel", doc: tu
     return step
 
 
-def fused_candidate(step: KernelStep, profile: DeviceProfile) -> Candidate:
+def fused_candidate(step: KernelStep, context: Context) -> Candidate:
     """The candidate that runs one generated kernel."""
+    sizes = context.sizes
     return Candidate(
         f"fused: {step.kernel.family}",
         (step,),
-        kernel_estimate(step.kernel, profile),
-        kernel_bytes(step.kernel),
+        kernel_estimate(step.kernel, context.profile, sizes),
+        kernel_bytes(step.kernel, sizes),
         1,
         step.kernel.family,
     )
 
 
-def call_estimate(call: Call, profile: DeviceProfile) -> Estimate:
-    """Predicted seconds of one captured call."""
-    moved, flops = call_bytes(call) * LIBRARY_SLACK, 0.0
+def call_estimate(call: Call, profile: DeviceProfile, sizes: Mapping[str, int]) -> Estimate:
+    """Predicted seconds of one captured call; `sizes` gives the size symbols."""
+    moved, flops = call_bytes(call, sizes) * LIBRARY_SLACK, 0.0
     linear = next((o for o in call.outs if o is not None and o.op == "linear"), None)
     if linear is not None:
-        flops = linear_flops(linear) / LINEAR_RATE
+        flops = linear_flops(linear, sizes) / LINEAR_RATE
     return estimate(moved, flops, call.launches, profile)
 
 
 def library_candidate(calls: frozenset[int], context: Context) -> tuple[Candidate, frozenset[Node]]:
     """The candidate that runs the captured calls, and the buffers that it reads."""
     run, reads = library_calls(calls, context.flow)
-    graph = context.flow.graph
-    parts = [call_estimate(graph.calls[k], context.profile) for k in run]
+    graph, sizes = context.flow.graph, context.sizes
+    parts = [call_estimate(graph.calls[k], context.profile, sizes) for k in run]
     total = Estimate(sum(p.seconds for p in parts), max((p.error for p in parts), default=0.3))
-    moved = sum(call_bytes(graph.calls[k]) for k in run)
+    moved = sum(call_bytes(graph.calls[k], sizes) for k in run)
     launches = sum(graph.calls[k].launches for k in run)
     label = "library: " + "+".join(dict.fromkeys(short_name(graph.calls[k].target) for k in sorted(calls)))
     return Candidate(label, tuple(LibraryStep(k) for k in run), total, moved, launches), reads
@@ -177,8 +183,8 @@ def provider_candidates(linear: Node, output: Node, activation: str, context: Co
     if not all(n in flow.producer or n in flow.inputs for n in bases):
         return []
     step = ProviderStep(provider, linear.inputs, output, (("activation", activation),))
-    moved = moved_bytes(linear.inputs, (output,))
+    moved = moved_bytes(linear.inputs, (output,), context.sizes)
     launches = LAUNCHES.get(provider, 1)
-    seconds = estimate(moved, linear_flops(linear) / LINEAR_RATE, launches, context.profile)
+    seconds = estimate(moved, linear_flops(linear, context.sizes) / LINEAR_RATE, launches, context.profile)
     label = provider if activation == "none" else f"{provider} with {activation} epilogue"
     return [Candidate(label, (step,), seconds, moved, launches, "provider")]

@@ -2,15 +2,16 @@
 
 Counted are the buffers between graph inputs and outputs, outputs included, each from the region that makes it to the
 last one that reads it. What a kernel keeps on chip is not memory; a matrix product and its activation may need the
-buffer between them. Eager's peak is that of the calls one by one in program order.
+buffer between them. Eager's peak is that of the calls one by one in program order. Sizes that change between calls are
+those of the example.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from interfuse.ir.index import INF
+from interfuse.ir.index import INF, at_sizes
 from interfuse.ir.node import Node
 from interfuse.plan.flow import OUTPUT, Flow
 
@@ -24,9 +25,9 @@ class Peak:
     held: tuple[Node, ...]
 
 
-def node_bytes(node: Node) -> int:
-    """Bytes of a buffer for `node`; 0 where its size is not known before it runs."""
-    return node.dtype.bytes * node.size if isinstance(node.size, int) else 0
+def node_bytes(node: Node, sizes: Mapping[str, int]) -> int:
+    """Bytes of a buffer for `node`; `sizes` gives the size symbols, others count as their least value."""
+    return node.dtype.bytes * at_sizes(node.size, sizes)
 
 
 def peak(order: Sequence[frozenset[int]], flow: Flow) -> Peak:
@@ -36,6 +37,7 @@ def peak(order: Sequence[frozenset[int]], flow: Flow) -> Peak:
         n: max((INF if r == OUTPUT else position_of[r] for r in readers), default=-1)
         for n, readers in flow.readers.items()
     }
+    sizes = dict(flow.graph.hints)
     live: dict[Node, None] = {}
     best, held = Peak(0, 0, ()), 0
     for i, calls in enumerate(order):
@@ -46,12 +48,12 @@ def peak(order: Sequence[frozenset[int]], flow: Flow) -> Peak:
             if n is not None and flow.producer.get(n) == k and not _stays_inside(n, calls, flow)
         ]
         live.update(dict.fromkeys(made))
-        held += sum(map(node_bytes, made))
+        held += sum(node_bytes(n, sizes) for n in made)
         if held > best.bytes:
             best = Peak(held, i, tuple(live))
         for n in [n for n in live if last.get(n, -1) <= i]:
             del live[n]
-            held -= node_bytes(n)
+            held -= node_bytes(n, sizes)
     return best
 
 

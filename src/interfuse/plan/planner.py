@@ -15,6 +15,7 @@ from interfuse.cost.model import kernel_estimate
 from interfuse.device.profile import DeviceProfile
 from interfuse.device.table import find
 from interfuse.ir.graph import Graph
+from interfuse.ir.index import wrap
 from interfuse.ir.node import Node
 from interfuse.lower.canonical import canonical
 from interfuse.lower.families import Target
@@ -99,7 +100,7 @@ def _fusable(flow: Flow, k: int) -> bool:
 
 def _judge(calls: frozenset[int], context: Context, rejected: list[tuple[frozenset[int], str]]) -> float | None:
     try:
-        return kernel_estimate(fused(calls, context).kernel, context.profile).seconds
+        return kernel_estimate(fused(calls, context).kernel, context.profile, context.sizes).seconds
     except UnsupportedError as error:
         rejected.append((calls, str(error)))
         return None
@@ -182,7 +183,7 @@ def _faster(calls: frozenset[int], name: str, context: Context, kernels: dict[Ke
     if not linears and any(graph.calls[k].opaque for k in calls):
         return []
     if not linears:
-        return [fused_candidate(_kernel(calls, name, context, kernels), context.profile)]
+        return [fused_candidate(_kernel(calls, name, context, kernels), context)]
     (linear,) = linears
     product = frozenset(k for k in calls if linear_of(graph.calls[k]) is not None)
     rest = calls - product
@@ -195,7 +196,7 @@ def _faster(calls: frozenset[int], name: str, context: Context, kernels: dict[Ke
         step = _kernel(rest, short_name(graph.calls[after].target), context, kernels)
     except UnsupportedError:
         return found
-    second = fused_candidate(step, context.profile)
+    second = fused_candidate(step, context)
     first, _ = library_candidate(product, context)
     for alone in (*provider_candidates(linear, linear, "none", context), first):
         found.append(_chain(alone, second))
@@ -234,8 +235,7 @@ def _doc(step: KernelStep, calls: frozenset[int], context: Context) -> tuple[str
         f"{graph.calls[k].source} ({short_name(graph.calls[k].target)})" for k in sorted(calls) if graph.calls[k].source
     )
     shapes = [f"{p.name}: {list(p.shape)} {p.dtype}" for p in step.kernel.params if p.mode != "scratch"]
-    reads = sum(n.dtype.bytes * int(n.size) for n in step.inputs if isinstance(n.size, int))
-    writes = sum(n.dtype.bytes * int(n.size) for n in step.outputs if isinstance(n.size, int))
+    reads, writes = (sum((wrap(n.size) * n.dtype.bytes for n in ns), wrap(0)) for ns in (step.inputs, step.outputs))
     return (
         "; ".join(shapes),
         f"Family: {step.kernel.family}. Reads {reads} bytes, writes {writes} bytes.",

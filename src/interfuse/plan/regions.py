@@ -12,6 +12,7 @@ import heapq
 from collections.abc import Callable, Iterable
 
 from interfuse.base.errors import GraphError
+from interfuse.ir.index import at_sizes
 from interfuse.plan.flow import OUTPUT, Flow
 
 Judge = Callable[[frozenset[int]], "float | None"]
@@ -164,7 +165,8 @@ def _makers(flow: Flow, k: int) -> Iterable[int]:
 
 def _siblings(flow: Flow, k: int) -> Iterable[int]:
     """Earlier calls that read a large buffer that call k reads too."""
-    largest = max((leaf.size for leaf in flow.leaves[k] if isinstance(leaf.size, int)), default=0)
-    shared = [leaf for leaf in flow.leaves[k] if leaf.size == largest]
+    sizes = dict(flow.graph.hints)
+    count = {leaf: at_sizes(leaf.size, sizes) for leaf in flow.leaves[k]}
+    shared = [leaf for leaf, n in count.items() if n == max(count.values())]
     found = {r for leaf in shared for r in flow.readers.get(leaf, ()) if r != OUTPUT and r < k}
     return sorted(found, reverse=True)[:4]

@@ -15,10 +15,11 @@ import torch
 from interfuse.base.errors import GraphError, UnsupportedError
 from interfuse.capture.torch_types import to_torch
 from interfuse.ir.graph import Graph
+from interfuse.ir.index import Dim
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node
 from interfuse.ir.ops import MOVES
-from interfuse.lower.kernel import Kernel, Param
+from interfuse.lower.kernel import Kernel
 from interfuse.plan.plan import KernelStep, LibraryStep, ProviderStep
 from interfuse.plan.plan import Step as PlanStep
 from interfuse.run.allocate import allocator
@@ -92,7 +93,7 @@ class Assembler:
         self._roots += 1
         return frozenset((self._roots,))
 
-    def find(self, scope: Scope, node: Node, who: str, strides: Strides | None = None) -> Held:
+    def find(self, scope: Scope, node: Node, who: str, strides: tuple[Dim, ...] | None = None) -> Held:
         """Where `node` stands, newest first but for one laid out as `strides`; a view is made where it is a movement.
 
         GraphError where nothing at hand gives it.
@@ -179,7 +180,7 @@ class Assembler:
             )
         ins, outs = params[: len(step.inputs)], params[len(step.inputs) :]
         who = f"kernel {kernel.name}"
-        reads = [self.find(scope, node, who, _strides(p)) for node, p in zip(step.inputs, ins, strict=True)]
+        reads = [self.find(scope, node, who, p.strides) for node, p in zip(step.inputs, ins, strict=True)]
         held = []
         for node, param in zip(step.outputs, outs, strict=True):
             held.append(Held(self.slots.new(), Layout(param.strides), self.new_root()))
@@ -198,7 +199,7 @@ class Assembler:
             kernel,
             self.launchers[kernel.name],
             [h.slot for h in reads],
-            [(_strides(p), to_torch(p.dtype)) for p in ins],
+            [(p.strides, to_torch(p.dtype)) for p in ins],
             [h.slot for h in held],
             makers,
         )
@@ -250,19 +251,15 @@ def _copy_step(source: int, target: int) -> Step:
     return run
 
 
-def _strides(param: Param) -> Strides | None:
-    return static(param.strides)
-
-
 def _kernel_step(
     kernel: Kernel,
     launcher: Launcher,
     reads: list[int],
-    expected: list[tuple[Strides | None, torch.dtype]],
+    expected: list[tuple[tuple[Dim, ...], torch.dtype]],
     outs: list[int],
     makers: list[Callable[[Mapping[str, int]], torch.Tensor]],
 ) -> Step:
-    operands = tuple((i, *known) for i, known in zip(reads, expected, strict=True))
+    operands = tuple((i, s, static(s), t) for i, (s, t) in zip(reads, expected, strict=True))
     fresh = tuple(zip(outs, makers, strict=True))
     results, symbols = [p for p in kernel.params if p.mode == "out"], kernel.symbols
     if results and all(0 in p.shape for p in results):
@@ -275,12 +272,13 @@ def _kernel_step(
 
     def launch(slots: list[Any]) -> None:
         tensors = []
-        for i, strides, dtype in operands:
+        for i, dims, known, dtype in operands:
             tensor = slots[i]
             if tensor.dtype is not dtype:
                 # PyTorch states f32 for some results of narrow calls (batch norm's statistics) that are narrow.
                 tensor = tensor.to(dtype)
-            if strides is not None and tensor.stride() != strides:
+            strides = concrete(dims, slots[0]) if known is None else known
+            if tensor.stride() != strides:
                 # The kernel's addresses assume these strides; what lies otherwise is copied, never misread.
                 tensor = relaid(tensor, strides)
             tensors.append(tensor)

@@ -239,7 +239,7 @@ class _Builder:
             if output.node is None:
                 gives.append(_plain(output, graph))
                 continue
-            strides = static(output.layout.strides) if output.layout is not None else None
+            strides = output.layout.strides if output.layout is not None else None
             held = self.assembler.find(scope, output.node, "an output of the graph", strides)
             self.kept.add(held.slot)
             shared = any(owners.get(root, storage) != storage for root in held.roots)

@@ -35,7 +35,7 @@ UNSURE = 0.5
 """Spread of a Timing from which on the machine was too busy to trust it in a later process."""
 
 SPENT = "budget spent"
-DYNAMIC = "sizes change from call to call: not measured"
+DYNAMIC = "sizes change between calls and the example does not tell them: not measured"
 
 
 @dataclass
@@ -91,7 +91,7 @@ def race_plan(
             if told is not None:
                 told(position, len(plan.regions))
             name, key = subject(plan, position), ""
-            if len(region.candidates) > 1 and trial.is_static(region):
+            if len(region.candidates) > 1 and trial.sizes_of(region, plan.graph) is not None:
                 key = trial.region_key(region, plan.graph, device_key)
             left = deadline - time.perf_counter()
             regions.append(_decided(region, plan.graph, launchers, device, store, left, record, key, name, seen))
@@ -145,6 +145,9 @@ def _decided(
             store.put(key, result.to_json())
     seen[key] = result
     chosen, reason = decide(region, result)
+    sizes = trial.sizes_of(region, graph) or {}
+    if sizes:
+        reason += f"; measured at {', '.join(f'{name} = {n}' for name, n in sizes.items())}"
     record.add(
         "race",
         name,
@@ -157,6 +160,7 @@ def _decided(
         reason=reason,
         judged=result.judged,
         stored=stored,
+        sizes=sizes,
     )
     return replace(region, chosen=chosen, reason=reason)
 

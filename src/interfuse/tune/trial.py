@@ -1,7 +1,8 @@
 """A region on its own, ready to be tried. In: a region of a plan. Out: a program a candidate, and inputs to run it on.
 
 Inputs are made up from a seeded generator, in the captured types, shapes and layouts: normal numbers for tensors,
-numbers around one for vectors (weights, scales, variances), 0 or 1 for integers.
+numbers around one for vectors (weights, scales, variances), 0 or 1 for integers. Sizes that change between calls are
+those of the example that was captured.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ import torch
 from interfuse.base.keys import digest
 from interfuse.base.record import Record
 from interfuse.capture.torch_types import to_torch
+from interfuse.ir.dtypes import I64
 from interfuse.ir.graph import Graph, Input, Literal, Output
+from interfuse.ir.index import symbols
 from interfuse.ir.layout import Layout, contiguous
-from interfuse.ir.node import Node, topological
+from interfuse.ir.node import Node, make, topological
 from interfuse.plan.plan import KernelStep, LibraryStep, Plan, Region
 from interfuse.run.assemble import Launcher
 from interfuse.run.program import Program
-from interfuse.run.views import chain_to, layout_through, relaid, static
+from interfuse.run.views import Sizes, chain_to, concrete, layout_through, relaid
 
 SEED = 20
 
@@ -33,13 +36,15 @@ _WIDE = {
 }
 
 
-def is_static(region: Region) -> bool:
-    """True where every size of the region is known, so that it can be tried without the model's inputs."""
-    return all(static(n.shape) is not None for n in (*region.inputs, *region.outputs))
+def sizes_of(region: Region, graph: Graph) -> dict[str, int] | None:
+    """The example's values of the size symbols in the region's shapes, by name; None where one has none."""
+    hints = dict(graph.hints)
+    names = sorted({s.name for n in (*region.inputs, *region.outputs) for d in n.shape for s in symbols(d)})
+    return {n: hints[n] for n in names} if all(n in hints for n in names) else None
 
 
 def alone(region: Region, graph: Graph) -> Graph:
-    """The graph that gives the region's outputs from its inputs. Calls keep their positions."""
+    """The graph that gives the region's outputs from its inputs and the sizes. Calls keep their positions."""
     known = graph.layouts()
 
     def layout(node: Node) -> Layout:
@@ -47,9 +52,10 @@ def alone(region: Region, graph: Graph) -> Graph:
         seen = None if found is None else layout_through(known[found[0]], found[1])
         return contiguous(node.shape) if seen is None else Layout(seen.strides)
 
+    sizes = [make("input", (), I64, (), name=f"size_{s}", python=True, symbol=s) for s, _ in graph.hints]
     return dataclasses.replace(
         graph,
-        inputs=tuple(Input(n, layout(n)) for n in region.inputs),
+        inputs=(*(Input(n, layout(n)) for n in region.inputs), *(Input(n, contiguous(())) for n in sizes)),
         symbols=(),
         outputs=tuple(Output(n, layout(n)) for n in region.outputs),
     )
@@ -61,22 +67,25 @@ def program(region: Region, graph: Graph, chosen: int, launchers: Mapping[str, L
     return Program(Plan(graph, (one,)), launchers, Record(), guarded=False)
 
 
-def made_up(graph: Graph, device: torch.device) -> list[torch.Tensor]:
-    """A tensor for each input of `graph`."""
-    generator = torch.Generator().manual_seed(SEED)
-    return [_tensor(i, generator, device) for i in graph.inputs]
+def made_up(graph: Graph, device: torch.device) -> list[Any]:
+    """A tensor for each input of `graph`, and the example's number for a size."""
+    generator, sizes = torch.Generator().manual_seed(SEED), dict(graph.hints)
+    names = [i.node.attr("symbol") for i in graph.inputs]
+    return [
+        _tensor(i, sizes, generator, device) if name is None else sizes[name]
+        for i, name in zip(graph.inputs, names, strict=True)
+    ]
 
 
-def _tensor(given: Input, generator: torch.Generator, device: torch.device) -> torch.Tensor:
-    shape, strides = static(given.node.shape) or (), static(given.layout.strides)
+def _tensor(given: Input, sizes: Sizes, generator: torch.Generator, device: torch.device) -> torch.Tensor:
+    shape, strides = concrete(given.node.shape, sizes), concrete(given.layout.strides, sizes)
     dtype = to_torch(given.node.dtype)
     if dtype.is_floating_point or dtype.is_complex:
         many = len(shape) > 1
         values = torch.randn(shape, generator=generator) if many else 0.5 + torch.rand(shape, generator=generator)
     else:
         values = torch.randint(0, 2, shape, generator=generator)
-    placed = values.to(dtype).to(device)
-    return placed if strides is None else relaid(placed, strides)
+    return relaid(values.to(dtype).to(device), strides)
 
 
 def widened(graph: Graph) -> Graph:
@@ -112,7 +121,8 @@ def region_key(region: Region, graph: Graph, device_key: str) -> str:
         for n, k in number.items()
     ]
     lines += [f"{number[w]} behind {number[n]}" for w, n in wide.items() if w in number]
-    lines += [f"in {number[i.node]} {i.layout.strides}" for i in own.inputs]
+    lines += [f"in {number[i.node]} {i.layout.strides}" for i in own.inputs if i.node in number]
+    lines += [f"measured at {graph.hints}"] if graph.hints else []
     lines += [f"out {number[o.node]} {o.layout and o.layout.strides}" for o in own.outputs if o.node is not None]
     lines += [f"{c.target} {c.args} {c.kwargs} {[number[n] for n in c.operands]}" for c in calls]
     lines += [f"{c.label} {[_step_text(s) for s in c.steps]}" for c in region.candidates]

@@ -1,0 +1,199 @@
+"""Regions over sizes that change between calls, for every backend's tests. In: nothing. Out: regions, sizes, values.
+
+`s0` is a batch and `s1` a length, both from 0 up; `CASES` holds the regions by name, `SIZES` what to bind them to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from interfuse.ir import build as b
+from interfuse.ir.dtypes import F16, F32, DType
+from interfuse.ir.index import Dim, at_sizes, sym
+from interfuse.ir.layout import contiguous
+from interfuse.ir.node import Node
+from interfuse.lower.families import Target, Work, lower
+from interfuse.lower.kernel import Kernel
+
+BATCH, LENGTH = sym("s0"), sym("s1")
+SIZES: tuple[Mapping[str, int], ...] = tuple(
+    {"s0": batch, "s1": length} for batch, length in ((2, 7), (0, 3), (3, 0), (1, 1), (5, 1), (1, 13), (4, 16))
+)
+Region = tuple[list[Node], list[Node]]
+
+
+def _in(name: str, *shape: Dim, dtype: DType = F32) -> Node:
+    return b.placeholder(name, dtype, shape)
+
+
+def _like(value: float, x: Node) -> Node:
+    return b.broadcast(b.constant(value, x.dtype), x.shape)
+
+
+def _over_rows(op: str, x: Node, **attrs: float) -> Node:
+    return b.expand(b.reduce(op, x, (len(x.shape) - 1,), keepdims=True, **attrs), x.shape)
+
+
+def _softmax(x: Node) -> Node:
+    e = b.apply("exp", b.apply("sub", x, _over_rows("max", x)))
+    return b.apply("div", e, _over_rows("sum", e))
+
+
+def _norm(x: Node, weight: Node) -> Node:
+    centred = b.apply("sub", x, _over_rows("mean", x))
+    spread = b.apply("rsqrt", b.apply("add", _over_rows("variance", x, correction=0), _like(1e-5, x)))
+    return b.apply("mul", b.apply("mul", centred, spread), b.broadcast(weight, x.shape))
+
+
+def _flat() -> Region:
+    x, y = _in("x", BATCH, LENGTH, 6), _in("y", BATCH, LENGTH, 6)
+    return [x, y], [b.apply("tanh", b.apply("add", x, y))]
+
+
+def _bias() -> Region:
+    x, bias = _in("x", BATCH, LENGTH, 21), _in("bias", 21)
+    return [x, bias], [b.apply("add", x, b.broadcast(bias, x.shape))]
+
+
+def _middle() -> Region:
+    x, place = _in("x", BATCH, LENGTH, 5), _in("place", LENGTH, 5)
+    return [x, place], [b.apply("add", x, b.broadcast(place, x.shape))]
+
+
+def _inner() -> Region:
+    x, scale = _in("x", BATCH, 3, LENGTH), _in("scale", 3, 1)
+    return [x, scale], [b.apply("mul", x, b.broadcast(scale, x.shape))]
+
+
+def _two_inner() -> Region:
+    x, scale = _in("x", 3, BATCH, LENGTH), _in("scale", 3, 1, 1)
+    return [x, scale], [
+        b.apply("mul", b.reshape(x, (3, BATCH * LENGTH)), b.broadcast(b.reshape(scale, (3, 1)), (3, BATCH * LENGTH)))
+    ]
+
+
+def _norm_rows() -> Region:
+    x, r, w = _in("x", BATCH, LENGTH, 19), _in("r", BATCH, LENGTH, 19), _in("weight", 19)
+    s = b.apply("add", x, r)
+    return [x, r, w], [_norm(s, w), s]
+
+
+def _masked_softmax() -> Region:
+    x, mask = _in("x", BATCH, 3, LENGTH, 9), _in("mask", BATCH, 1, 1, 9)
+    return [x, mask], [_softmax(b.apply("add", x, b.broadcast(mask, x.shape)))]
+
+
+def _half_rows() -> Region:
+    x = _in("x", BATCH, LENGTH, 20, dtype=F16)
+    return [x], [b.cast(b.rounded(_softmax(b.cast(x, F32)), F16), F16)]
+
+
+def _heads() -> Region:
+    x = _in("x", BATCH, LENGTH, 12)
+    split = b.permute(b.reshape(x, (BATCH, LENGTH, 3, 4)), (0, 2, 1, 3))
+    return [x], [b.apply("mul", split, _like(0.5, split))]
+
+
+def _joined_heads() -> Region:
+    x, w = _in("x", BATCH, 3, LENGTH, 4), _in("weight", 12)
+    joined = b.reshape(b.apply("copy", b.permute(x, (0, 2, 1, 3))), (BATCH * LENGTH, 12))
+    return [x, w], [_norm(joined, w)]
+
+
+def _slice() -> Region:
+    x, y = _in("x", BATCH, LENGTH + 1, 6), _in("y", BATCH, LENGTH, 6)
+    return [x, y], [b.apply("sub", b.take_slice(x, (0, 1, 0), (BATCH, LENGTH, 6)), y)]
+
+
+def _last_half() -> Region:
+    x = _in("x", BATCH, LENGTH * 2, 6)
+    return [x], [b.apply("exp", b.take_slice(x, (0, LENGTH, 0), (BATCH, LENGTH, 6)))]
+
+
+def _transposed() -> Region:
+    x, y = _in("x", LENGTH, 5), _in("y", 5, LENGTH)
+    return [x, y], [b.apply("add", b.permute(x, (1, 0)), y)]
+
+
+def _positions() -> Region:
+    x = _in("x", BATCH, LENGTH, 4)
+    place = b.broadcast(b.reshape(b.cast(b.iota(LENGTH), F32), (LENGTH, 1)), x.shape)
+    return [x], [b.apply("mul", x, place)]
+
+
+def _row_values() -> Region:
+    x = _in("x", BATCH, LENGTH, 11)
+    return [x], [b.reduce("mean", x, (2,)), b.reduce("max", x, (2,))]
+
+
+def _columns() -> Region:
+    x = _in("x", BATCH, 5, LENGTH)
+    total = b.reduce("sum", x, (1,), keepdims=True)
+    return [x], [b.apply("div", x, b.expand(total, x.shape))]
+
+
+def _middle_columns() -> Region:
+    x = _in("x", BATCH, LENGTH, 6, 4)
+    return [x], [b.reduce("max", x, (2,)), b.reduce("mean", x, (2,))]
+
+
+def _scans() -> Region:
+    x = _in("x", BATCH, LENGTH, 13)
+    return [x], [b.apply("mul", b.scan("cumsum", x, 2), _like(0.5, x))]
+
+
+def _scans_down() -> Region:
+    x = _in("x", BATCH, 5, LENGTH)
+    return [x], [b.scan("cumsum", x, 1, reverse=True)]
+
+
+CASES: Mapping[str, Callable[[], Region]] = {
+    f.__name__.strip("_"): f
+    for f in (
+        _flat,
+        _bias,
+        _middle,
+        _inner,
+        _two_inner,
+        _norm_rows,
+        _masked_softmax,
+        _half_rows,
+        _heads,
+        _joined_heads,
+        _slice,
+        _last_half,
+        _transposed,
+        _positions,
+        _row_values,
+        _columns,
+        _scans,
+        _scans_down,
+        _middle_columns,
+    )
+}
+
+
+def lowered(region: Region, target: Target) -> tuple[Kernel, tuple[Node, ...]]:
+    """The kernel of a region whose buffers are contiguous, and the inputs that it reads in order."""
+    inputs, outputs = region
+    layouts = {n: contiguous(n.shape) for n in (*inputs, *outputs)}
+    return lower("kernel", Work(tuple(outputs), frozenset(inputs), layouts), target)
+
+
+def shape_of(node: Node, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The node's shape at these sizes."""
+    return tuple(at_sizes(d, sizes) for d in node.shape)
+
+
+def arrays(nodes: Sequence[Node], sizes: Mapping[str, int], seed: int = 0) -> dict[Node, np.ndarray]:
+    """Normal numbers for each node."""
+    rng = np.random.default_rng(seed)
+    return {n: rng.standard_normal(shape_of(n, sizes)).astype(n.dtype.numpy) for n in nodes}
+
+
+def count(node: Node, sizes: Mapping[str, int]) -> int:
+    """The elements of the node at these sizes."""
+    return math.prod(shape_of(node, sizes))
