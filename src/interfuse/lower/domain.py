@@ -23,7 +23,7 @@ from interfuse.ir.ops import MOVES, POINTWISE, REDUCES, SCANS, TABLE
 
 @dataclass(frozen=True)
 class Domain:
-    """rows x cols x inner; `reduces` tells whether the columns are the axis of reductions or scans, whose length is fixed,
+    """rows x cols x inner; `reduces` tells whether the columns are the axis of reductions or scans, of a fixed length,
     `backwards` whether they are walked from their end.
     """
 
