@@ -100,7 +100,30 @@ def test_a_region_of_a_second_graph_is_found(plant: Callable[..., None]) -> None
     assert [s.name for s in found.at_fault] == ["mul+softmax"]
 
 
-def test_buffers_and_mutated_inputs_are_given_afresh(plant: Callable[..., None]) -> None:
+def test_casts_inside_the_model_count_as_error_of_eager() -> None:
+    """Leaving a rounding to a half type out moves the result towards float64, and is no fault."""
+
+    def casts(x: torch.Tensor) -> torch.Tensor:
+        return (x.to(torch.bfloat16) * 2).float().sum(-1, keepdim=True) + x.half().float()
+
+    found = interfuse.bisect(casts, (torch.randn(8, 40),))
+    assert found.regions == 1
+    assert found.ok
+
+
+def test_arguments_that_the_model_writes_are_judged_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = cpp.emit
+    monkeypatch.setattr(cpp, "emit", lambda *a: real(*a).replace("* 3.0f", "* 3.01f"))
+
+    def writes(x: torch.Tensor) -> torch.Tensor:
+        x.copy_(x.exp() * 3)
+        return x[:0] + 1
+
+    found = interfuse.bisect(writes, (torch.randn(8, 40),))
+    assert [s.name for s in found.at_fault] == ["exp+mul"]
+
+
+def test_buffers_and_mutated_inputs_are_given_afresh() -> None:
     class Counter(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -111,7 +134,6 @@ def test_buffers_and_mutated_inputs_are_given_afresh(plant: Callable[..., None])
             self.seen.add_(x.sum(0))
             return torch.softmax((x + self.seen).view(8, 64) * 2.0, -1)
 
-    plant("add_mul_softmax")
     twin, x = Counter(), torch.randn(8, 64)
     before = x.clone()
     assert interfuse.bisect(twin, (x,)).ok

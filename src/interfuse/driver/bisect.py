@@ -19,7 +19,8 @@ from interfuse.base.errors import InterfuseError, ModelError
 from interfuse.base.record import Record
 from interfuse.driver.backend import Backend
 from interfuse.driver.compiler import Compiled, Runner, Watcher
-from interfuse.driver.measure import arguments, exact_outputs, tensors_of
+from interfuse.driver.exact import exact_outputs, tensors_of
+from interfuse.driver.measure import arguments
 from interfuse.driver.options import read
 from interfuse.driver.reproducer import values_of, write
 from interfuse.ir.graph import Graph
@@ -196,25 +197,33 @@ class _Tries:
         return write(found, graph, region, None if shown else given, has_exact, folder)
 
     def _outputs(self, f: Callable[..., Any]) -> list[torch.Tensor]:
-        """The tensors that `f` gives for fresh copies of the inputs, with the same seed and the same buffers."""
+        """The tensors that `f` gives for fresh copies of the arguments, then these as it leaves them.
+
+        Each run has the same seed and the same buffers.
+        """
         for buffer, value in self._buffers:
             buffer.copy_(value)
         inputs, kwargs = tree_map(_copied, self._arguments)
         torch.manual_seed(SEED)
         with torch.no_grad():
-            return [t.detach().clone() for t in tensors_of(f(*inputs, **kwargs))]
+            result = f(*inputs, **kwargs)
+        return [t.detach().clone() for t in (*tensors_of(result), *tensors_of((inputs, kwargs)))]
 
     def _exact(self) -> list[torch.Tensor] | None:
-        inputs, kwargs = tree_map(_copied, self._arguments)
+        inputs, kwargs = tree_map(_copied, self._arguments)  # integers may be written too
         torch.manual_seed(SEED)
         with torch.no_grad():
-            exact = exact_outputs(self._model, inputs, kwargs)
+            exact = exact_outputs(self._model, inputs, kwargs, arguments=True)
         same = exact is not None and [e.shape for e in exact] == [e.shape for e in self._eager]
         return exact if same else None
 
 
 def _copied(value: Any) -> Any:
-    return value.detach().clone().requires_grad_(value.requires_grad) if isinstance(value, torch.Tensor) else value
+    """A copy of a tensor with its strides; one that is expanded cannot be written, and stays."""
+    if not isinstance(value, torch.Tensor) or 0 in value.stride():
+        return value
+    same = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+    return same.copy_(value.detach()).requires_grad_(value.requires_grad)
 
 
 def _kept(value: Any) -> Any:

@@ -7,16 +7,15 @@ the model; where it has none (a half-only operator, say) the error stays unmeasu
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_map
 
 from interfuse.base.record import Record
 from interfuse.driver.compiler import Watcher
+from interfuse.driver.exact import exact_outputs, tensors_of
 from interfuse.run.memory import peak_bytes
 from interfuse.tune.bench import compare
 
@@ -87,13 +86,6 @@ def _parameters(model: Any) -> list[torch.Tensor]:
     return list(model.parameters()) if isinstance(model, torch.nn.Module) else []
 
 
-def tensors_of(tree: Any) -> list[torch.Tensor]:
-    """The tensors in nested containers or a model's output object, in order."""
-    if hasattr(tree, "to_tuple"):
-        tree = tree.to_tuple()
-    return [t for t in tree_flatten(tree)[0] if isinstance(t, torch.Tensor)]
-
-
 def arguments(inputs: Any) -> tuple[Any, ...]:
     """What a model is called with: one tensor alone, or each of several inputs."""
     return tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
@@ -122,19 +114,6 @@ def _dtype(model: Any, inputs: Any) -> str:
 def _batch(inputs: Any, kwargs: Any) -> str:
     found = tensors_of((inputs, dict(kwargs)))
     return " x ".join(map(str, found[0].shape)) if found else ""
-
-
-def exact_outputs(model: Callable[..., Any], inputs: Any, kwargs: Any) -> list[torch.Tensor] | None:
-    """Outputs of a float64 run; None where the model cannot run so."""
-
-    def widen(t: Any) -> Any:
-        return t.double() if isinstance(t, torch.Tensor) and t.is_floating_point() else t
-
-    try:
-        wide = copy.deepcopy(model).double() if isinstance(model, torch.nn.Module) else model
-        return [t.detach() for t in tensors_of(wide(*tree_map(widen, inputs), **tree_map(widen, dict(kwargs))))]
-    except Exception:  # whatever keeps a model from running in float64, the other figures still stand
-        return None
 
 
 def _error(outputs: Any, exact: list[torch.Tensor] | None) -> float | None:
