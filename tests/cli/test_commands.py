@@ -175,6 +175,10 @@ def test_progress_shows_the_stage_on_a_terminal_and_nothing_elsewhere() -> None:
         watch("race", 3, 12)
     assert "race" in seen.getvalue()
     assert "3/12" in seen.getvalue()
+    with progress(Console(file=seen, force_terminal=True, width=80)) as watch:
+        watch("race", 3, 12)
+        watch("program")
+    assert "/12" not in seen.getvalue().rpartition("program")[2]
     plain = io.StringIO()
     with progress(Console(file=plain, width=80)) as watch:
         watch("race", 3, 12)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 import interfuse
 from interfuse.base.errors import CacheError, InterfuseError, OptionError
@@ -122,14 +122,15 @@ def progress(console: Console | None = None) -> Iterator[Watcher]:
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        TextColumn("{task.fields[count]}"),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-        task = bars.add_task("loading", total=None)
+        task = bars.add_task("loading", total=None, count="")
 
         def watch(stage: str, done: int = 0, total: int = 0) -> None:
-            bars.update(task, description=stage, completed=done, total=total or None)
+            bars.tasks[0].total = total or None  # an update with None would keep the last stage's
+            bars.update(task, description=stage, completed=done, count=f"{done}/{total}" if total else "")
 
         yield watch
 
