@@ -8,6 +8,7 @@ lambda, compiled for both. Programs of all GRID axes run under one OpenMP loop w
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,22 +17,17 @@ from interfuse.base.errors import UnsupportedError
 from interfuse.base.text import Writer
 from interfuse.emit import cpp_prelude
 from interfuse.emit.cpp_facts import (
-    check_divisions,
     fetched_ahead,
     flat,
-    lane_axis_of,
-    lane_count,
-    operator_text,
-    rounded_by_store,
     scratch_elements,
+    vectors_beside,
     work_of,
 )
-from interfuse.emit.cpp_names import Names
-from interfuse.emit.cpp_reduce import PLACES, accumulator, part_of, scan_type, scanner
-from interfuse.emit.cpp_types import VECTOR_BYTES, converted, held, literal, rounded, splat, stored
-from interfuse.ir.dtypes import ALL, BOOL, I64, compute_type
-from interfuse.ir.index import Dim, Expr, coefficient, symbols, text, unwrap, wrap
-from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Reduce, Role, Scan, Stmt, Store, Value
+from interfuse.emit.cpp_lines import Lines, offset
+from interfuse.emit.cpp_reduce import PLACES, Accumulator, accumulator, part_of, scan_type, scanner
+from interfuse.emit.cpp_types import VECTOR_BYTES, converted, held, splat, stored
+from interfuse.ir.index import Dim, Expr, unwrap, wrap
+from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Reduce, Role, Scan, Stmt, Store
 
 PARALLEL_FROM = 1 << 17
 """Work (about one unit an operation and element) from which a kernel runs on several threads."""
@@ -55,17 +51,15 @@ def emit(kernel: Kernel, vector: str, streaming: frozenset[str] = frozenset()) -
     )
 
 
-class _Emitter:
+class _Emitter(Lines):
     """Writes one kernel's function; `names` is the scope being written."""
 
     def __init__(self, kernel: Kernel, register_bytes: int, streaming: frozenset[str]) -> None:
-        self.kernel, self.streaming = kernel, streaming
+        super().__init__(kernel, register_bytes, streaming)
         self.grid = [a for a in kernel.axes if a.role is Role.GRID]
-        self.lane_axis = lane_axis_of(kernel)
-        self.lanes = lane_count(kernel, self.lane_axis, register_bytes)
-        self.w, self.names = Writer(), Names()
-        self.buffers: dict[str, str] = {}
-        self.rounded_by_store = rounded_by_store(kernel)
+        self.side = vectors_beside(kernel, self.lane_axis, self.lanes)
+        self.beside = self.names.fresh("beside")  # which of a program's vectors is being written
+        self.in_tile = False
         self.fetching, self.fetched = fetched_ahead(kernel, self.lane_axis)
 
     def summary(self) -> str:
@@ -128,12 +122,13 @@ class _Emitter:
         for axis in self.grid:
             extent = self.dim(axis.extent)
             name = self.names.give_index(axis.name)
-            step = f"{name} += LANES" if axis is self.lane_axis else f"++{name}"
+            vectors = f"{self.side} * LANES" if self.side > 1 else "LANES"
+            step = f"{name} += {vectors}" if axis is self.lane_axis else f"++{name}"
             last = " {" if axis is self.grid[-1] else ""
             self.w.line(f"for (long {name} = 0; {name} < {extent}; {step}){last}")
         with self.w.block(None, "}"):
             lane = self.lane_axis
-            if lane is None or lane.role is not Role.GRID:
+            if lane is None or lane.role is not Role.GRID or self.side > 1:
                 self.program()
             elif isinstance(lane.extent, int) and lane.extent % self.lanes == 0:
                 self.w.line("constexpr long n = LANES;")
@@ -152,7 +147,47 @@ class _Emitter:
         self.statements(self.kernel.body, in_lanes=self.lane_axis is not None and self.lane_axis.role is Role.GRID)
 
     def statements(self, body: Sequence[Stmt], in_lanes: bool) -> None:
-        """The statements of one scope; indices that several of them use are named first, where first needed."""
+        """The statements of one scope: what varies over a program's vectors once for each, loops on their own."""
+        if self.side == 1 or self.in_tile:
+            self.run(body, in_lanes)
+            return
+        for k, s in enumerate(body):
+            if isinstance(s, Loop):
+                self.loop(s, in_lanes)
+            elif k == 0 or isinstance(body[k - 1], Loop):
+                run = list(itertools.takewhile(lambda s: not isinstance(s, Loop), body[k:]))
+                self.run([s for s in run if not self.in_vectors(s)], in_lanes)
+                self.each_beside([s for s in run if self.in_vectors(s)], in_lanes)
+
+    def in_vectors(self, s: Stmt) -> bool:
+        """True where a statement between loops differs from vector to vector of a program."""
+        if isinstance(s, Store):
+            return self.is_vector(s.arg) or self.lane_step(s.index) != 0
+        return isinstance(s, (Load, Let)) and self.is_vector(s.out)
+
+    def each_beside(self, body: Sequence[Stmt], in_lanes: bool, keep: bool = True) -> None:
+        """`body` for each vector of a program; what it makes waits in arrays where `keep`."""
+        if not body:
+            return
+        lane, outer = self.lane_axis, self.names
+        assert lane is not None
+        made = [s.out for s in body if isinstance(s, (Load, Let))] if keep else []
+        arrays = {v.name: self.names.fresh(v.name) for v in made}
+        for v in made:
+            self.w.line(f"{held(v.dtype, True)} {arrays[v.name]}[{self.side}];")
+        self.names, self.in_tile = outer.inner(), True
+        start, extent = self.names.index[lane.name], self.dim(lane.extent)
+        name = self.names.give_index(lane.name)
+        head = f"side_by_side<{self.side}>({start}, {extent}, [&](long {name}, long n, int {self.beside}) INLINE {{"
+        with self.w.block(head, "});"):
+            self.run(body, in_lanes)
+            for v in made:
+                self.w.line(f"{arrays[v.name]}[{self.beside}] = {self.names.of[v.name]};")
+        self.names, self.in_tile = outer, False
+        self.names.of |= {v: f"{array}[{self.beside}]" for v, array in arrays.items()}
+
+    def run(self, body: Sequence[Stmt], in_lanes: bool) -> None:
+        """Statements in order; indices that several of them use are named first, where first needed."""
         shared = self.shared_indices(body)
         named: dict[Expr, str] = {}
         for s in body:
@@ -193,14 +228,13 @@ class _Emitter:
         reduces = [s for s in loop.body if isinstance(s, Reduce)]
         long_sums = [r for r in reduces if self.declare(r, axis)]
         for scan in [s for s in loop.body if isinstance(s, Scan)]:
-            made = scanner(scan, lane or self.is_vector(scan.out), lane)
-            self.w.line(f"{made.kind} {self.names.give(_parts(scan))}{made.start};")
+            self.accumulators(_parts(scan), scanner(scan, lane or self.is_vector(scan.out), lane))
         outer, self.names = self.names, self.names.inner()
         extent = self.dim(axis.extent)
         name = self.names.give_index(axis.name)
         head, tail = f"for (long {name} = 0; {name} < {extent}; ++{name}) {{", "}"
         if reduces or lane:
-            carries = " ".join(f"{self.names.of[_parts(r)]}.carry();" for r in long_sums)
+            carries = " ".join(f"{p}.carry();" for r in long_sums for p in self.copies(self.names.of[_parts(r)]))
             walk = ("reduce_long" if long_sums else "reduce") if reduces else "for"
             function = f"{walk}_{'vectors' if lane else 'each'}"
             lambda_params = f"long {name}{', long n' if lane else ''}{', int part' if reduces else ''}"
@@ -209,21 +243,43 @@ class _Emitter:
         with self.w.block(head, tail):
             if loop is self.fetching:
                 self.fetch_ahead()
-            self.statements(loop.body, in_lanes or lane)
+            if self.side > 1:
+                self.each_beside(loop.body, in_lanes, keep=False)
+            else:
+                self.statements(loop.body, in_lanes or lane)
         self.names = outer
         for r in reduces:
             over_lanes = lane and not self.is_vector(r.out)
             result = f"{self.names.of[_parts(r)]}.{'over_lanes' if over_lanes else 'value'}()"
             if r.op in PLACES and self.is_vector(r.out):
                 result = f"to<i64v>({result})"
-            self.w.line(f"const {held(r.out.dtype, self.is_vector(r.out))} {self.names.give(r.out.name)} = {result};")
+            kind, name = held(r.out.dtype, self.is_vector(r.out)), self.names.give(r.out.name)
+            if self.side == 1 or not self.is_vector(r.out):
+                self.w.line(f"const {kind} {name} = {self.copies(result)[0]};")
+            else:
+                self.w.line(f"const {kind} {name}[{self.side}] = {{{', '.join(self.copies(result))}}};")
+                self.names.of[r.out.name] = f"{name}[{self.beside}]"
+
+    def copies(self, text: str) -> list[str]:
+        """`text` for each of a program's vectors."""
+        return [text.replace(f"[{self.beside}]", f"[{k}]") for k in range(self.side)]
+
+    def accumulators(self, parts: str, made: Accumulator) -> None:
+        """Declare an accumulator under the name of a value's parts, or one for each of a program's vectors."""
+        name = self.names.give(parts)
+        if self.side == 1:
+            self.w.line(f"{made.kind} {name}{made.start};")
+            return
+        starts = ", ".join([f"{made.kind}{made.start}"] * self.side)
+        self.w.line(f"{made.kind} {name}[{self.side}]{f' = {{{starts}}}' if made.start else ''};")
+        self.names.of[parts] = f"{name}[{self.beside}]"
 
     def fetch_ahead(self) -> None:
         """Ask for what the next program will read at these lanes; past the last one nothing comes of it."""
         names, row = self.names, self.grid[-1].name
         self.names = replace(names, index={**names.index, row: f"({names.index[row]} + 1)"})
         for s in self.fetched:
-            self.w.line(f"prefetch({_offset(self.buffers[s.param], self.index(s.index))});")
+            self.w.line(f"prefetch({offset(self.buffers[s.param], self.index(s.index))});")
         self.names = names
 
     # ---- reductions ------------------------------------------------------------------------------------------------
@@ -234,7 +290,7 @@ class _Emitter:
             raise UnsupportedError(f"C++ kernels cannot {r.op} over {r.axis} inside the loop over {axis.name}.")
         lane = axis is self.lane_axis
         made = accumulator(r, axis.extent, lane or self.is_vector(r.arg), self.lanes if lane else 1)
-        self.w.line(f"{made.kind} {self.names.give(_parts(r))}{made.start};")
+        self.accumulators(_parts(r), made)
         return made.carries
 
     def accumulate(self, r: Reduce) -> None:
@@ -250,121 +306,6 @@ class _Emitter:
         arg = splat(arg, kind) if vector and not self.is_vector(s.arg) else arg
         self.define(s.out, converted(f"{self.names.of[_parts(s)]}.next({arg})", kind, s.out.dtype, vector))
 
-    # ---- memory ----------------------------------------------------------------------------------------------------
-
-    def load(self, s: Load, at: str | None) -> None:
-        """out = param[index]: a vector from consecutive elements, a scalar, or element by element."""
-        pointer, vector, step = self.buffers[s.param], self.is_vector(s.out), self.lane_step(s.index)
-        dtype = self.kernel.param(s.param).dtype
-        where = at or self.index(s.index)
-        if step == 0:
-            expression = f"{pointer}[{where}]"
-            expression = splat(f"{held(dtype, False)}({expression})", dtype) if vector else expression
-        elif not vector:
-            raise UnsupportedError(f"{s.out.name} is read at a lane's index but does not vary over the lanes.")
-        elif step == 1:
-            expression = f"load({_offset(pointer, where)}, n)"
-        else:
-            element = f"[&](long lane) INLINE {{ return {pointer}[{self.index(s.index, by_lane=True)}]; }}"
-            kind = held(dtype, True)
-            expression = f"gather_bool(n, {element})" if dtype is BOOL else f"gather<{kind}>(n, {element})"
-        self.define(s.out, converted(expression, dtype, s.out.dtype, vector))
-
-    def store(self, s: Store, at: str | None) -> None:
-        """param[index] = arg, converted; streamed past the caches where asked."""
-        param, vector, step = self.kernel.param(s.param), self.is_vector(s.arg), self.lane_step(s.index)
-        pointer, value = self.buffers[s.param], self.value(s.arg)
-        stored(param.dtype)
-        value = converted(value, s.arg.dtype, compute_type(param.dtype), vector)  # a store rounds to narrow types
-        where = at or self.index(s.index)
-        if step == 0:
-            if vector:
-                raise UnsupportedError(f"{s.arg.name} varies over the lanes but is stored to {s.param} at one index.")
-            self.w.line(f"{pointer}[{where}] = {value};")
-            return
-        value = value if vector else splat(value, param.dtype)
-        if step == 1:
-            self.w.line(f"{'stream' if s.param in self.streaming else 'store'}({_offset(pointer, where)}, {value}, n);")
-        else:
-            element = f"{pointer}[{self.index(s.index, by_lane=True)}] = element;"
-            self.w.line(f"scatter({value}, n, [&](long lane, auto element) INLINE {{ {element} }});")
-
-    # ---- values ----------------------------------------------------------------------------------------------------
-
-    def let(self, s: Let) -> None:
-        """out = op(args) by the operator table's C++ text."""
-        attrs, vector = dict(s.attrs), self.is_vector(s.out)
-        if s.op == "const":
-            constant = literal(attrs["value"], s.out.dtype)
-            self.names.of[s.out.name] = splat(constant, s.out.dtype) if vector else constant
-            return
-        if s.op == "index":
-            position = self.index_value(wrap(attrs["expr"]), vector)
-            self.define(s.out, converted(position, I64, s.out.dtype, vector), s.note)
-            return
-        args = [self.value(a) for a in s.args]
-        reach = any(self.is_vector(a) for a in s.args)
-        if reach and not vector:
-            raise UnsupportedError(f"{s.out.name} does not vary over the lanes but its operands do.")
-        if s.out.name in self.rounded_by_store:
-            self.names.of[s.out.name] = args[0]
-            return
-        if s.op == "cast":
-            expression = converted(args[0], s.args[0].dtype, s.out.dtype, reach)
-        elif s.op == "round":
-            expression = rounded(args[0], ALL[attrs["to"]])
-        else:
-            expression = operator_text(s.op, s.args[-1].dtype).format(*args)
-        self.define(s.out, splat(expression, s.out.dtype) if vector and not reach else expression, s.note)
-
-    def index_value(self, e: Expr, vector: bool) -> str:
-        """An index expression as a value: a long, or a vector of long over the lanes."""
-        step = self.lane_step(e)
-        if not vector:
-            return self.index(e)
-        if step is None:
-            return f"gather<i64v>(LANES, [&](long lane) INLINE {{ return {self.index(e, by_lane=True)}; }})"
-        lanes = "to<i64v>(LANE)" if step == 1 else f"to<i64v>(LANE) * {step}L"
-        return f"{self.index(e)} + {lanes}" if step else splat(self.index(e), I64)
-
-    def define(self, out: Value, expression: str, note: str = "") -> None:
-        """A line `const type name = expression;` with the note as a comment."""
-        kind = held(out.dtype, self.is_vector(out))
-        self.w.line(f"const {kind} {self.names.give(out.name)} = {expression};" + (f"  // {note}" if note else ""))
-
-    def value(self, v: Value) -> str:
-        """The C++ name of a value that is in scope."""
-        if v.name not in self.names.of:
-            raise UnsupportedError(f"{v.name} is used outside its phase; on a serial axis scratch has to keep it.")
-        return self.names.of[v.name]
-
-    def is_vector(self, v: Value) -> bool:
-        """True where the value differs from lane to lane."""
-        return self.lane_axis is not None and self.lane_axis.name in v.axes
-
-    # ---- indices ---------------------------------------------------------------------------------------------------
-
-    def lane_step(self, e: Dim) -> int | None:
-        """How far apart the elements of neighbouring lanes lie; None where that is not constant."""
-        lane = next((s for s in symbols(e) if self.lane_axis is not None and s.name == self.lane_axis.name), None)
-        return 0 if lane is None else coefficient(e, lane)
-
-    def index(self, e: Dim, by_lane: bool = False) -> str:
-        """An index expression in C++, at the first lane or, `by_lane`, at lane `lane`."""
-        check_divisions(wrap(e))
-
-        def spell(name: str) -> str:
-            plain = self.names.index.get(name)
-            if plain is None:
-                raise UnsupportedError(f"the index symbol {name} is neither an axis in scope nor a size of the kernel.")
-            return f"({plain} + lane)" if by_lane and self.lane_axis and name == self.lane_axis.name else plain
-
-        return text(e, spell, "/")
-
-    def dim(self, d: Dim) -> str:
-        """An extent in C++."""
-        return self.index(unwrap(d))
-
     def parallel_condition(self) -> str:
         """Whether threads pay: "true", "false", or a C++ condition on the sizes."""
         work: Dim = work_of(self.kernel, self.kernel.body)
@@ -378,7 +319,3 @@ class _Emitter:
 
 def _parts(r: Reduce | Scan) -> str:
     return f"{r.out.name}_parts"
-
-
-def _offset(pointer: str, index: str) -> str:
-    return pointer if index == "0" else f"{pointer} + {index}"

@@ -40,6 +40,13 @@ def lane_count(kernel: Kernel, lane_axis: Axis | None, register_bytes: int) -> i
     return min(lane_axis.block, register_bytes // max(widest, 4))
 
 
+def vectors_beside(kernel: Kernel, lane_axis: Axis | None, lanes: int) -> int:
+    """How many vectors of a GRID axis a program walks side by side: several, at most four, where it loops as well."""
+    if lane_axis is None or lane_axis.role is not Role.GRID or not any(isinstance(s, Loop) for s in kernel.body):
+        return 1
+    return max(1, min(4, lane_axis.block // lanes))
+
+
 def flat(body: Sequence[Stmt]) -> Iterator[Stmt]:
     """Every statement, those inside loops included."""
     for s in body:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir.dtypes import OPAQUE
-from interfuse.ir.index import Dim, Expr, coefficient, product, symbols
+from interfuse.ir.index import Dim, Expr, coefficient, product, symbols, wrap
 from interfuse.ir.layout import Layout
 from interfuse.ir.node import Node
 from interfuse.lower.domain import Domain, check_operators, core_of, find, inside, width
@@ -34,7 +34,7 @@ class Target:
     """What a schedule must know of the backend: "cpp" or "triton", vector lanes, and how much of a row fits on chip.
 
     `row_elements` is the widest row that a program may hold, `scratch_bytes` the most a CPU row may keep beside it:
-    beyond either a row is streamed.
+    beyond either a row is streamed. Fewer `programs` than that are not made wider.
     """
 
     backend: str = "cpp"
@@ -42,6 +42,7 @@ class Target:
     row_elements: int = 1 << 16
     scratch_bytes: int = 1 << 18
     tile_elements: int = 1024
+    programs: int = 16
 
 
 CPU = Target()
@@ -163,7 +164,11 @@ def _row_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
 def _column_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
     outer, cols = (Axis("outer", domain.rows, Role.GRID),), domain.reduced
     if target.backend == "cpp":
-        return (*outer, Axis("col", domain.inner, Role.GRID, target.lanes), Axis("row", cols, Role.SERIAL))
+        # Several vectors side by side read memory in longer pieces, where enough programs are left for all cores.
+        wide = 4 * target.lanes
+        enough = wrap(domain.kept).hi >= target.programs * wide
+        col = Axis("col", domain.inner, Role.GRID, wide if enough else target.lanes)
+        return (*outer, col, Axis("row", cols, Role.SERIAL))
     lanes = _lanes(domain.inner, target.lanes)
     together = target.tile_elements // lanes
     held = cols <= together

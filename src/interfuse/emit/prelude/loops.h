@@ -13,6 +13,19 @@ template <class Body> INLINE inline void lanes_left(long left, Body body) {
         body(left);
 }
 
+//: side_by_side
+// body(at, n, k) for each vector k of `count` that lie side by side from `from` on, as far as the axis goes.
+template <int count, int k = 0, class Body> INLINE inline void side_by_side(long from, long extent, Body body) {
+    if constexpr (k < count) {
+        const long at = from + k * LANES;
+        if (at + LANES <= extent)
+            body(at, LANES, k);
+        else if (at < extent)
+            body(at, extent - at, k);
+        side_by_side<count, k + 1>(from, extent, body);
+    }
+}
+
 //: for_vectors
 // body(at, n) for each vector of an axis; the last one holds n < LANES indices.
 template <class Body> INLINE inline void for_vectors(long extent, Body body) {

@@ -1,0 +1,147 @@
+"""Single statements in C++. In: loads, stores and values of a Kernel. Out: lines, with the names that are in sight.
+
+`Lines` is what the emitter of a whole kernel builds on: it knows which values are vectors, and spells indices.
+"""
+
+from __future__ import annotations
+
+from interfuse.base.errors import UnsupportedError
+from interfuse.base.text import Writer
+from interfuse.emit.cpp_facts import check_divisions, lane_axis_of, lane_count, operator_text, rounded_by_store
+from interfuse.emit.cpp_names import Names
+from interfuse.emit.cpp_types import converted, held, literal, rounded, splat, stored
+from interfuse.ir.dtypes import ALL, BOOL, I64, compute_type
+from interfuse.ir.index import Dim, Expr, coefficient, symbols, text, unwrap, wrap
+from interfuse.lower.kernel import Kernel, Let, Load, Store, Value
+
+
+class Lines:
+    """Writes statements one by one; `names` is the scope being written, `w` the text so far."""
+
+    def __init__(self, kernel: Kernel, register_bytes: int, streaming: frozenset[str]) -> None:
+        self.kernel, self.streaming = kernel, streaming
+        self.lane_axis = lane_axis_of(kernel)
+        self.lanes = lane_count(kernel, self.lane_axis, register_bytes)
+        self.w, self.names = Writer(), Names()
+        self.buffers: dict[str, str] = {}
+        self.rounded_by_store = rounded_by_store(kernel)
+
+    # ---- memory ----------------------------------------------------------------------------------------------------
+
+    def load(self, s: Load, at: str | None) -> None:
+        """out = param[index]: a vector from consecutive elements, a scalar, or element by element."""
+        pointer, vector, step = self.buffers[s.param], self.is_vector(s.out), self.lane_step(s.index)
+        dtype = self.kernel.param(s.param).dtype
+        where = at or self.index(s.index)
+        if step == 0:
+            expression = f"{pointer}[{where}]"
+            expression = splat(f"{held(dtype, False)}({expression})", dtype) if vector else expression
+        elif not vector:
+            raise UnsupportedError(f"{s.out.name} is read at a lane's index but does not vary over the lanes.")
+        elif step == 1:
+            expression = f"load({offset(pointer, where)}, n)"
+        else:
+            element = f"[&](long lane) INLINE {{ return {pointer}[{self.index(s.index, by_lane=True)}]; }}"
+            kind = held(dtype, True)
+            expression = f"gather_bool(n, {element})" if dtype is BOOL else f"gather<{kind}>(n, {element})"
+        self.define(s.out, converted(expression, dtype, s.out.dtype, vector))
+
+    def store(self, s: Store, at: str | None) -> None:
+        """param[index] = arg, converted; streamed past the caches where asked."""
+        param, vector, step = self.kernel.param(s.param), self.is_vector(s.arg), self.lane_step(s.index)
+        pointer, value = self.buffers[s.param], self.value(s.arg)
+        stored(param.dtype)
+        value = converted(value, s.arg.dtype, compute_type(param.dtype), vector)  # a store rounds to narrow types
+        where = at or self.index(s.index)
+        if step == 0:
+            if vector:
+                raise UnsupportedError(f"{s.arg.name} varies over the lanes but is stored to {s.param} at one index.")
+            self.w.line(f"{pointer}[{where}] = {value};")
+            return
+        value = value if vector else splat(value, param.dtype)
+        if step == 1:
+            self.w.line(f"{'stream' if s.param in self.streaming else 'store'}({offset(pointer, where)}, {value}, n);")
+        else:
+            element = f"{pointer}[{self.index(s.index, by_lane=True)}] = element;"
+            self.w.line(f"scatter({value}, n, [&](long lane, auto element) INLINE {{ {element} }});")
+
+    # ---- values ----------------------------------------------------------------------------------------------------
+
+    def let(self, s: Let) -> None:
+        """out = op(args) by the operator table's C++ text."""
+        attrs, vector = dict(s.attrs), self.is_vector(s.out)
+        if s.op == "const":
+            constant = literal(attrs["value"], s.out.dtype)
+            self.names.of[s.out.name] = splat(constant, s.out.dtype) if vector else constant
+            return
+        if s.op == "index":
+            position = self.index_value(wrap(attrs["expr"]), vector)
+            self.define(s.out, converted(position, I64, s.out.dtype, vector), s.note)
+            return
+        args = [self.value(a) for a in s.args]
+        reach = any(self.is_vector(a) for a in s.args)
+        if reach and not vector:
+            raise UnsupportedError(f"{s.out.name} does not vary over the lanes but its operands do.")
+        if s.out.name in self.rounded_by_store:
+            self.names.of[s.out.name] = args[0]
+            return
+        if s.op == "cast":
+            expression = converted(args[0], s.args[0].dtype, s.out.dtype, reach)
+        elif s.op == "round":
+            expression = rounded(args[0], ALL[attrs["to"]])
+        else:
+            expression = operator_text(s.op, s.args[-1].dtype).format(*args)
+        self.define(s.out, splat(expression, s.out.dtype) if vector and not reach else expression, s.note)
+
+    def index_value(self, e: Expr, vector: bool) -> str:
+        """An index expression as a value: a long, or a vector of long over the lanes."""
+        step = self.lane_step(e)
+        if not vector:
+            return self.index(e)
+        if step is None:
+            return f"gather<i64v>(LANES, [&](long lane) INLINE {{ return {self.index(e, by_lane=True)}; }})"
+        lanes = "to<i64v>(LANE)" if step == 1 else f"to<i64v>(LANE) * {step}L"
+        return f"{self.index(e)} + {lanes}" if step else splat(self.index(e), I64)
+
+    def define(self, out: Value, expression: str, note: str = "") -> None:
+        """A line `const type name = expression;` with the note as a comment."""
+        kind = held(out.dtype, self.is_vector(out))
+        self.w.line(f"const {kind} {self.names.give(out.name)} = {expression};" + (f"  // {note}" if note else ""))
+
+    def value(self, v: Value) -> str:
+        """The C++ name of a value that is in scope."""
+        if v.name not in self.names.of:
+            raise UnsupportedError(f"{v.name} is used outside its phase; on a serial axis scratch has to keep it.")
+        return self.names.of[v.name]
+
+    def is_vector(self, v: Value) -> bool:
+        """True where the value differs from lane to lane."""
+        return self.lane_axis is not None and self.lane_axis.name in v.axes
+
+    # ---- indices ---------------------------------------------------------------------------------------------------
+
+    def lane_step(self, e: Dim) -> int | None:
+        """How far apart the elements of neighbouring lanes lie; None where that is not constant."""
+        lane = next((s for s in symbols(e) if self.lane_axis is not None and s.name == self.lane_axis.name), None)
+        return 0 if lane is None else coefficient(e, lane)
+
+    def index(self, e: Dim, by_lane: bool = False) -> str:
+        """An index expression in C++, at the first lane or, `by_lane`, at lane `lane`."""
+        check_divisions(wrap(e))
+
+        def spell(name: str) -> str:
+            plain = self.names.index.get(name)
+            if plain is None:
+                raise UnsupportedError(f"the index symbol {name} is neither an axis in scope nor a size of the kernel.")
+            return f"({plain} + lane)" if by_lane and self.lane_axis and name == self.lane_axis.name else plain
+
+        return text(e, spell, "/")
+
+    def dim(self, d: Dim) -> str:
+        """An extent in C++."""
+        return self.index(unwrap(d))
+
+
+def offset(pointer: str, index: str) -> str:
+    """The C++ address of element `index` behind `pointer`."""
+    return pointer if index == "0" else f"{pointer} + {index}"
