@@ -267,6 +267,31 @@ def test_places_are_those_of_the_first(op: str, dtype: DType) -> None:
         assert not got.any(), "of equal elements the first"
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("cols", (64, 150, 3))
+def test_columns_side_by_side(cols: int, level: str) -> None:
+    x, scale = b.placeholder("x", F32, (2, 90, cols)), b.placeholder("scale", F32, (2, 1, 1))
+    y = b.apply("mul", x, b.expand(scale, x.shape))
+    top = b.apply("sub", y, b.expand(b.reduce("max", y, (1,), keepdims=True), y.shape))
+    e = b.apply("exp", top)
+    softmax = b.apply("div", e, b.expand(b.reduce("sum", e, (1,), keepdims=True), e.shape))
+    outputs = (
+        softmax,
+        b.reduce("variance", y, (1,), correction=1),
+        b.reduce("argmin", y, (1,)),
+        b.scan("cumsum", y, 1),
+    )
+    layouts = {n: contiguous(n.shape) for n in (x, scale, *outputs)}
+    target = replace(CPU, programs=0)
+    kernel, reads = lower("columns", Work(outputs, frozenset((x, scale)), layouts), target)
+    assert "side_by_side<4>" in emit(kernel, level) and "LongSum" in emit(kernel, level)
+    given = {x: torch.randn(2, 90, cols), scale: torch.rand(2, 1, 1)}
+    got = launch(kernel, [given[n] for n in reads], level=level)
+    z = given[x] * given[scale]
+    for mine, wanted in zip(got, (z.softmax(1), z.var(1), z.argmin(1), z.cumsum(1)), strict=True):
+        torch.testing.assert_close(mine.view(wanted.shape), wanted)
+
+
 def _scan_kernel(op: str, axis: int, shape: tuple[int, int], dtype: DType) -> Kernel:
     """y = scan of x along the rows (1) or down the columns (0) of x[shape]."""
     x = b.placeholder("x", dtype, shape)
