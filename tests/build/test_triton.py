@@ -21,7 +21,9 @@ from interfuse.device.table import find
 from interfuse.emit.triton import TritonSource, emit
 from interfuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8
 from interfuse.ir.index import sym
+from interfuse.lower.families import GPU
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Param, Role, Store, Value
+from tests import symbolic
 from tests.emit import triton_cases as cases
 from tests.kernels import BUILDERS
 
@@ -115,6 +117,15 @@ def test_sizes_as_arguments_and_wide_indices(cache: Path) -> None:
     source = emit(kernel)
     assert ".to(tl.int64)" in source.text and dict(source.arguments)["n"] == "i32"
     compiled([source], find("H100"), cache)
+
+
+@pytest.mark.parametrize("device", ("H100", "MI300X"))
+def test_kernels_over_sizes_that_change_keep_to_the_limits(device: str, cache: Path) -> None:
+    profile = find(device)
+    sources = [emit(symbolic.lowered(make(), GPU)[0]) for make in symbolic.CASES.values()]
+    for source, r in zip(sources, compiled(sources, profile, cache), strict=True):
+        assert check(r, profile) is None, r
+        assert "do_not_specialize=" in source.text, "a size must not make Triton compile again"
 
 
 # --- bad kernels
