@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import F32
 from interfuse.ir.evaluate import evaluate
-from interfuse.ir.index import sym
+from interfuse.ir.index import maximum, minimum, sym
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node
-from interfuse.run.views import chain_to, copied, layout_through, moved, relaid, view_step
+from interfuse.run.views import chain_to, concrete, copied, layout_through, moved, relaid, sized, view_step
 
 
 @st.composite
@@ -101,3 +101,11 @@ def test_strides_of_sizes_of_one_do_not_matter_and_repeats_stay_repeats() -> Non
     assert got.stride() == (0, 1)
     assert torch.equal(got, spread)
     assert got.data_ptr() != spread.data_ptr()
+
+
+def test_dims_as_one_function() -> None:
+    n, m = sym("n", 0), sym("m", 1)
+    dims = (n * 4 + 1, 7, (n + 2) // m, m % 3 * -2, minimum(n, m), maximum(n, 2))
+    for sizes in ({"n": 0, "m": 1}, {"n": 9, "m": 4}):
+        assert sized(dims)(sizes) == concrete(dims, sizes)
+    assert sized(())({}) == () and sized((n,))({"n": 3}) == (3,)

@@ -12,7 +12,7 @@ import torch
 from torch._C._dynamo import guards
 
 from interfuse.run.pool import FROM_BYTES, SHARED, bytes_of
-from interfuse.run.views import Sizes, concrete
+from interfuse.run.views import Sizes, sized
 
 _empty_strided_cpu = guards._empty_strided_cpu  # type: ignore[attr-defined]
 """torch.empty_strided without its argument parser, which costs more than the allocation of a small tensor."""
@@ -27,17 +27,18 @@ def allocator(
     """
     static = all(isinstance(d, int) for d in (*shape, *strides))
     fixed_shape, fixed_strides = tuple(shape), tuple(strides)
+    shape_at, strides_at = sized(fixed_shape), sized(fixed_strides)
     if device.type != "cpu":
         empty = torch.empty_strided
         if static:
             return lambda sizes: empty(fixed_shape, fixed_strides, dtype=dtype, device=device)
-        return lambda sizes: empty(concrete(shape, sizes), concrete(strides, sizes), dtype=dtype, device=device)
+        return lambda sizes: empty(shape_at(sizes), strides_at(sizes), dtype=dtype, device=device)
     if static and bytes_of(shape, strides, dtype) < FROM_BYTES:
         pool_bytes = 0
     if pool_bytes and static:
         return lambda sizes: SHARED.empty_strided(fixed_shape, fixed_strides, dtype, pool_bytes)
     if pool_bytes:
-        return lambda sizes: SHARED.empty_strided(concrete(shape, sizes), concrete(strides, sizes), dtype, pool_bytes)
+        return lambda sizes: SHARED.empty_strided(shape_at(sizes), strides_at(sizes), dtype, pool_bytes)
     if static:
         return lambda sizes: _empty_strided_cpu(fixed_shape, fixed_strides, dtype)
-    return lambda sizes: _empty_strided_cpu(concrete(shape, sizes), concrete(strides, sizes), dtype)
+    return lambda sizes: _empty_strided_cpu(shape_at(sizes), strides_at(sizes), dtype)

@@ -25,7 +25,17 @@ from interfuse.plan.plan import Step as PlanStep
 from interfuse.run.allocate import allocator
 from interfuse.run.library import Slots, call_step, mutated
 from interfuse.run.providers import PROVIDERS, available
-from interfuse.run.views import Step, Strides, chain_to, concrete, copied, layout_through, relaid, static, view_step
+from interfuse.run.views import (
+    Step,
+    Strides,
+    chain_to,
+    copied,
+    layout_through,
+    relaid,
+    sized,
+    static,
+    view_step,
+)
 
 Launcher = Callable[[Sequence[torch.Tensor], Sequence[int]], Any]
 """Runs a built kernel on the tensors behind its parameters (scratch left out) and its symbols' values, in order."""
@@ -213,11 +223,11 @@ class Assembler:
         held = Held(self.slots.new(), contiguous(step.output.shape), self.new_root())
         scope.add(step.output, held)
         routine, attrs, out = PROVIDERS[step.provider].run, dict(step.attrs), held.slot
-        shape = step.output.shape
+        shape_at, rank = sized(step.output.shape), len(step.output.shape)
 
         def run(slots: list[Any]) -> None:
             result = routine([slots[i] for i in reads], attrs)
-            slots[out] = result if result.dim() == len(shape) else result.reshape(concrete(shape, slots[0]))
+            slots[out] = result if result.dim() == rank else result.reshape(shape_at(slots[0]))
 
         scope.ops.append(Op(run, tuple(reads), (out,)))
 
@@ -259,7 +269,7 @@ def _kernel_step(
     outs: list[int],
     makers: list[Callable[[Mapping[str, int]], torch.Tensor]],
 ) -> Step:
-    operands = tuple((i, s, static(s), t) for i, (s, t) in zip(reads, expected, strict=True))
+    operands = tuple((i, static(s), sized(s), t) for i, (s, t) in zip(reads, expected, strict=True))
     fresh = tuple(zip(outs, makers, strict=True))
     results, symbols = [p for p in kernel.params if p.mode == "out"], kernel.symbols
     if results and all(0 in p.shape for p in results):
@@ -272,19 +282,20 @@ def _kernel_step(
 
     def launch(slots: list[Any]) -> None:
         tensors = []
-        for i, dims, known, dtype in operands:
+        sizes = slots[0]
+        for i, known, strides_at, dtype in operands:
             tensor = slots[i]
             if tensor.dtype is not dtype:
                 # PyTorch states f32 for some results of narrow calls (batch norm's statistics) that are narrow.
                 tensor = tensor.to(dtype)
-            strides = concrete(dims, slots[0]) if known is None else known
+            strides = strides_at(sizes) if known is None else known
             if tensor.stride() != strides:
                 # The kernel's addresses assume these strides; what lies otherwise is copied, never misread.
                 tensor = relaid(tensor, strides)
             tensors.append(tensor)
         for i, make in fresh:
-            slots[i] = made = make(slots[0])
+            slots[i] = made = make(sizes)
             tensors.append(made)
-        launcher(tensors, tuple([slots[0][name] for name in symbols]) if symbols else ())
+        launcher(tensors, tuple([sizes[name] for name in symbols]) if symbols else ())
 
     return launch

@@ -27,7 +27,7 @@ from interfuse.plan.planner import library_plan
 from interfuse.run.assemble import Assembler, Held, Launcher, Op, Scope
 from interfuse.run.library import mutated, symbol_reader
 from interfuse.run.outputs import output_storages
-from interfuse.run.views import Step, concrete, copied, relaid, static
+from interfuse.run.views import Step, copied, relaid, sized, static
 
 Ready = tuple[tuple[Step, tuple[int, ...]], ...]
 """Steps in order, each with the slots that it is the last to use."""
@@ -308,7 +308,7 @@ def _plain(output: Output, graph: Graph) -> Callable[[list[Any]], Any]:
 def _give(slot: int, output: Output, shared: bool, as_it_is: bool) -> Callable[[list[Any]], Any]:
     """The output in `slot`: as it is, laid out as eager lays it out, or as a tensor of its own where `shared`."""
     strides = None if output.layout is None else output.layout.strides
-    fixed = None if strides is None else static(strides)
+    fixed, strides_at = (None, sized(())) if strides is None else (static(strides), sized(strides))
 
     def give(slots: list[Any]) -> Any:
         value = slots[slot]
@@ -316,7 +316,7 @@ def _give(slot: int, output: Output, shared: bool, as_it_is: bool) -> Callable[[
             return value
         if fixed is not None and not shared and value.stride() == fixed:
             return value
-        wanted = value.stride() if strides is None else fixed if fixed is not None else concrete(strides, slots[0])
+        wanted = value.stride() if strides is None else fixed if fixed is not None else strides_at(slots[0])
         return copied(value, wanted) if shared else relaid(value, wanted)
 
     return give

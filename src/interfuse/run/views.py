@@ -7,12 +7,13 @@ move it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from interfuse.ir.index import Dim, Expr, evaluate
+from interfuse.ir.index import Dim, Expr, evaluate, text
 from interfuse.ir.layout import Layout, view_of
 from interfuse.ir.node import Node
 from interfuse.ir.ops import MOVES
@@ -32,6 +33,14 @@ def static(dims: Sequence[Dim]) -> tuple[int, ...] | None:
 def concrete(dims: Sequence[Dim], sizes: Sizes) -> tuple[int, ...]:
     """The dims with the size symbols' values put in."""
     return tuple(evaluate(d, sizes) if isinstance(d, Expr) else d for d in dims)
+
+
+@functools.lru_cache(maxsize=4096)
+def sized(dims: tuple[Dim, ...]) -> Callable[[Sizes], Strides]:
+    """`concrete` for these dims as one Python function, for what is worked out at each call."""
+    numbers = "".join(f"{text(d, lambda name: f'sizes[{name!r}]')}, " for d in dims)
+    function: Callable[[Sizes], Strides] = eval(f"lambda sizes: ({numbers})")
+    return function
 
 
 def chain_to(node: Node, held: Collection[Node]) -> tuple[Node, tuple[Node, ...]] | None:
