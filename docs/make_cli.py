@@ -39,7 +39,7 @@ def _output(command: str, environment: dict[str, str]) -> str:
 def page(text: str) -> str:
     """The page with what its commands print now, each run after the one before it in one cache folder."""
     with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "INTERFUSE_CACHE": f"{folder}/cache", "COLUMNS": "100"}
+        environment = {**os.environ, "INTERFUSE_CACHE": f"{folder}/cache", "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
         return BLOCK.sub(lambda m: f"```console\n$ {m['command']}\n{_output(m['command'], environment)}```", text)
 
 
