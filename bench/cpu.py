@@ -2,8 +2,9 @@
 
 In: case names, whole or in part ("softmax", "bf16/256x4096"); all that are not measured yet without any. Out: a data
 file, written after each case, so that an interrupted run keeps what it measured. All contenders take turns in one
-process. Each case is measured in two modes of the allocator: "fresh", as the C library is by default, where large
-outputs are mapped anew at each call, and "reused", where it is told to keep freed memory.
+process. Each case is measured in two modes of the allocator: "fresh", as the C library is by default, where outputs of
+32 MiB and more are mapped anew at each call (Interfuse's and the twin's lie in its pool of pages), and "reused", where
+it is told to keep freed memory.
 
 Wall time is the median of the rounds with its 95% interval; `best` is the quickest round and `cpu_ms` the median of
 the process's CPU time, for machines that others work on too: `load` tells how many did.
@@ -37,8 +38,11 @@ from interfuse.tune.bench import summary
 PATH = RESULTS / "cpu.json"
 NAMES = tuple(f"{case}/{dtype}/{size}" for size in SIZES for dtype in DTYPES for case in CASES)
 
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
 """Numbers of mallopt(3)'s parameters."""
+
+LEARNT = 32 << 20
+"""Where glibc's threshold of mapping ends up by itself, after large blocks were freed: what is smaller is kept."""
 
 Work = Callable[[], Any]
 
@@ -49,7 +53,8 @@ def keep_freed_memory(keep: bool) -> bool:
     if not hasattr(library, "mallopt"):
         return False
     library.mallopt(M_MMAP_MAX, 0 if keep else 65536)
-    library.mallopt(M_TRIM_THRESHOLD, 1 << 30 if keep else 128 << 10)
+    library.mallopt(M_MMAP_THRESHOLD, LEARNT)
+    library.mallopt(M_TRIM_THRESHOLD, 1 << 30 if keep else 2 * LEARNT)
     if not keep:
         library.malloc_trim(0)
     return True
@@ -92,7 +97,7 @@ def contenders_of(name: str) -> tuple[dict[str, Work], int]:
     twin = TWINS[case.twin]
     made: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         "eager": (case.function, inputs),
-        "interfuse": (interfuse.compile(case.function, dynamic=False, race=False), inputs),
+        "interfuse": (interfuse.compile(case.function, dynamic=False), inputs),
         "inductor": (torch.compile(case.function, backend="inductor", dynamic=False), inputs),
         "twin": (interfuse.compile(twin.function, dynamic=False, race=False), inputs[: twin.reads]),
     }

@@ -78,9 +78,8 @@ def _gelu_inner(c: Maker, x: Node) -> Node:
 def _gelu(c: Maker, self: Node, approximate: str = "none") -> Node:
     (x,) = floating(c, self)
     if approximate == "tanh":
-        return c.narrow(
-            c("mul", c("mul", x, 0.5, hint="half"), c("add", c("tanh", _gelu_inner(c, x)), 1.0), hint="gelu")
-        )
+        # (1 + tanh(z)) / 2 is sigmoid(2z): fewer operations, and nothing cancels where tanh is near -1.
+        return c.narrow(c("mul", x, c("sigmoid", c("mul", _gelu_inner(c, x), 2.0)), hint="gelu"))
     return c.narrow(c("mul", x, _normal_cdf(c, x), hint="gelu"))
 
 

@@ -276,10 +276,11 @@ class _Emitter(Lines):
 
     def fetch_ahead(self) -> None:
         """Ask for what the next program will read at these lanes; past the last one nothing comes of it."""
-        names, row = self.names, self.grid[-1].name
+        assert self.lane_axis is not None
+        names, row, lane = self.names, self.grid[-1].name, self.names.index[self.lane_axis.name]
         self.names = replace(names, index={**names.index, row: f"({names.index[row]} + 1)"})
         for s in self.fetched:
-            self.w.line(f"prefetch({offset(self.buffers[s.param], self.index(s.index))});")
+            self.w.line(f"prefetch({offset(self.buffers[s.param], self.index(s.index))}, {lane});")
         self.names = names
 
     # ---- reductions ------------------------------------------------------------------------------------------------

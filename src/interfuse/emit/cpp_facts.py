@@ -5,6 +5,7 @@ UnsupportedError says why a kernel has no C++ form; the region then runs through
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from interfuse.base.errors import UnsupportedError
@@ -15,6 +16,9 @@ from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Reduce,
 
 SCRATCH_BYTES = 1 << 20
 """The largest scratch of one program: it lies on the thread's stack."""
+
+FETCH_FROM = 8 << 20
+"""Bytes of all buffers from which on rows are fetched ahead: what is smaller lies in caches already."""
 
 _FLOAT_ONLY = frozenset(
     """sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh
@@ -56,15 +60,25 @@ def flat(body: Sequence[Stmt]) -> Iterator[Stmt]:
             yield s
 
 
+def _buffer_bytes(kernel: Kernel) -> float:
+    """Bytes of the parameters that are not scratch; infinite where a size changes from call to call."""
+    total = 0.0
+    for p in kernel.params:
+        if p.mode != "scratch":
+            sizes = [d if isinstance(d, int) else math.inf for d in p.shape]
+            total += p.dtype.bytes * math.prod(sizes)
+    return total
+
+
 def fetched_ahead(kernel: Kernel, lane_axis: Axis | None) -> tuple[Loop | None, tuple[Load, ...]]:
     """The phase that has time to fetch the next program's elements, and the loads of the first phase that need them.
 
     A kernel that goes over its rows several times reads memory in the first phase and computes in the others; without
-    a request ahead memory is idle meanwhile. (None, ()) where there is one phase, or no next program.
+    a request ahead memory is idle meanwhile. (None, ()) where there is one phase, no next program, or little to read.
     """
     phases = [s for s in kernel.body if isinstance(s, Loop) and lane_axis is not None and s.axis == lane_axis.name]
     grid = [a.name for a in kernel.axes if a.role is Role.GRID]
-    if len(phases) < 2 or not grid or lane_axis is None:
+    if len(phases) < 2 or not grid or lane_axis is None or _buffer_bytes(kernel) < FETCH_FROM:
         return None, ()
     loads = [s for s in phases[0].body if isinstance(s, Load) and kernel.param(s.param).mode == "in"]
     seen: dict[tuple[str, Expr], Load] = {}
