@@ -18,6 +18,7 @@ from torch import nn
 import interfuse
 from interfuse.base.errors import ModelError, OptionError
 from interfuse.base.knobs import override
+from interfuse.driver.reproducer import _fresh
 from interfuse.emit import cpp
 
 SPOILS = {"mul_softmax": ("* 2.0f", "* 2.01f"), "tanh_mul": ("* 0.5f", "* 0.501f"), "layer_norm": ("1e-05f", "0.3f")}
@@ -196,3 +197,10 @@ def test_a_folder_that_cannot_be_written_is_named(plant: Callable[..., None], tm
     (tmp_path / "file").write_text("")
     with pytest.raises(OptionError, match="name another folder"):
         interfuse.bisect(model, given(), folder=tmp_path / "file")
+
+
+def test_names_of_inputs_are_names_in_python() -> None:
+    taken: list[str] = []
+    for wish in ("weight", "model.weight", "in", "to", "1x", "v3", ""):
+        taken.append(_fresh(wish, taken))
+    assert taken == ["weight", "weight_2", "in_2", "to_2", "x_1x", "v3_2", "x"]

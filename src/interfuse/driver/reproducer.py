@@ -6,6 +6,7 @@ the model's own values show the error), and the comparison. It needs PyTorch and
 
 from __future__ import annotations
 
+import keyword
 import math
 import os
 import re
@@ -185,7 +186,7 @@ def _fresh(wish: str, taken: Any) -> str:
     """An identifier like `wish` that is not taken."""
     name = re.sub(r"\W+", "_", wish.rpartition(".")[2]).strip("_") or "x"
     name = name if name.isidentifier() else f"x_{name}"
-    used, number, fresh = {*taken, "to", "torch", "flat", "region", "lambda"}, 1, name
+    used, number, fresh = {*taken, *keyword.kwlist, "to", "torch", "flat", "region"}, 1, name
     while fresh in used or re.fullmatch(r"v\d+", fresh):
         number += 1
         fresh = f"{name}_{number}"
