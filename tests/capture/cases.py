@@ -386,6 +386,8 @@ CASES = {
     "norm.Scalar": reduced((2,), (1,)),
     "norm.ScalarOpt_dim": reduced((2, [1]), (None, [1], True)),
     "norm.ScalarOpt_dim_dtype": args(of(2, 3), 2, [1], False, dtype=torch.float64),
+    "cummax": all_of(reduced((1,), (-1,)), args(of(), 0)),
+    "cummin": reduced((1,), (-1,)),
     "cumsum": all_of(reduced((1,), (-1,)), args(of(), 0)),
     "cumprod": reduced((1,)),
     "count_nonzero": reduced(()),

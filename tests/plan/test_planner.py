@@ -53,6 +53,7 @@ def check_order(plan: Plan) -> None:
         (lambda: torch.softmax(torch.softmax(X, -1).t().contiguous(), -1), ["softmax+clone", "softmax"]),
         (lambda: X.sum(0) + 1, ["sum+add"]),
         (lambda: torch.cumsum(X * 2, -1) + Y, ["mul+cumsum+add"]),
+        (lambda: torch.cummax(X * 2, 0), ["mul+cummax"]),
         (lambda: torch.cumsum(torch.softmax(X, 0), 0), ["softmax+cumsum"]),
         (lambda: torch.softmax(X * 2, 0), ["mul+softmax"]),
         (lambda: (X.mean(0), X.var(0), X.sum(1)), ["mean+var", "sum"]),
@@ -62,7 +63,7 @@ def check_order(plan: Plan) -> None:
             ["native_batch_norm_legit_no_training+relu+add"],
         ),
     ],
-    ids=range(19),
+    ids=range(20),
 )
 def test_what_joins(f: Callable[[], Any], expected: list[str]) -> None:
     plan, _ = planned(f)

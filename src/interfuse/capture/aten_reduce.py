@@ -9,7 +9,7 @@ from typing import Any
 from interfuse.capture.rules import lowers
 from interfuse.capture.values import Maker, axes_of, axis_of, convert, number, reshape, unsupported, wide
 from interfuse.ir import build
-from interfuse.ir.dtypes import BOOL
+from interfuse.ir.dtypes import BOOL, I64
 from interfuse.ir.node import Node
 
 
@@ -106,6 +106,23 @@ def _norm(c: Maker, self: Node, ord: Any = 2, dim: Any = None, keepdim: bool = F
 def _scan(c: Maker, self: Node, dim: int, dtype: Any = None) -> Node:
     x = convert(self, c.dtype)
     return c.narrow(build.scan(c.name.split(".")[1], x, axis_of(dim, len(x.shape))) if x.shape else x)
+
+
+@lowers("cummax", "cummin")
+def _extreme_so_far(c: Maker, self: Node, dim: int) -> tuple[Node, Node]:
+    if self.dtype is BOOL:
+        raise unsupported("the position of the largest truth value")
+    x = wide(self)
+    if not x.shape:
+        return c.narrow(x), build.constant(0, I64)
+    axis = axis_of(dim, len(x.shape))
+    top = build.scan(c.name.split(".")[1], x, axis)
+    # Eager's place is the last one that reached the extreme, or held NaN.
+    reached = c("eq", x, top)
+    reached = c("or", reached, c("isnan", x)) if x.dtype.is_float else reached
+    along = tuple(d if k == axis else 1 for k, d in enumerate(x.shape))
+    place = build.broadcast(build.reshape(build.iota(x.shape[axis]), along), x.shape)
+    return c.narrow(top), build.scan("cummax", c("where", reached, place, 0), axis)
 
 
 @lowers("count_nonzero")
