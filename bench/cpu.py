@@ -44,6 +44,12 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
 LEARNT = 32 << 20
 """Where glibc's threshold of mapping ends up by itself, after large blocks were freed: what is smaller is kept."""
 
+NOTE = (
+    "Milliseconds a call; `cores` is the number of threads of every contender. Other processes may run beside: `load` "
+    "is the load average when a case began, and where it is above the cores best_ms and cpu_ms say more than median_ms."
+)
+"""What a reader of the data file must know."""
+
 Work = Callable[[], Any]
 
 
@@ -173,7 +179,7 @@ def main() -> int:
         try:
             for name in track(todo, "measuring", console=Console(stderr=True), transient=True):
                 data["cases"][name] = {**measure(name, args.rounds), "circumstances": told}
-                data["geomean_against_inductor"] = geomeans(data["cases"])
+                data |= {"note": NOTE, "geomean_against_inductor": geomeans(data["cases"])}
                 args.out.parent.mkdir(parents=True, exist_ok=True)
                 args.out.write_text(json.dumps(data, indent=1) + "\n")
         except KeyboardInterrupt:
