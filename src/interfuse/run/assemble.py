@@ -89,7 +89,7 @@ class Assembler:
 
     def __init__(self, graph: Graph, launchers: Mapping[str, Launcher], pool_bytes: int = 0) -> None:
         self.graph, self.launchers = graph, launchers
-        self.pool_bytes, self.results = pool_bytes, _results(graph)
+        self.pool_bytes, self.results = pool_bytes, results_of(graph)
         self.device = torch.device(graph.device)
         self.slots = Slots()
         self.scope = Scope()
@@ -242,7 +242,7 @@ class Assembler:
         scope.ops.append(Op(run, (source,), (target,)))
 
 
-def _results(graph: Graph) -> set[Node]:
+def results_of(graph: Graph) -> set[Node]:
     """The outputs of the graph, and what they are movements of."""
     found: set[Node] = set()
     for output in graph.outputs:

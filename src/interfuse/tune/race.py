@@ -20,7 +20,7 @@ from interfuse.base.record import Record
 from interfuse.base.store import Store
 from interfuse.ir.graph import Graph
 from interfuse.plan.plan import Plan, Region
-from interfuse.run.assemble import Launcher
+from interfuse.run.assemble import Launcher, results_of
 from interfuse.run.program import subject
 from interfuse.run.real import real_tensors
 from interfuse.tune import trial
@@ -86,6 +86,7 @@ def race_plan(
     store = Store(knobs.cache_dir / "results.sqlite" if knobs.cache else None, record)
     deadline = time.perf_counter() + knobs.race_seconds
     regions, seen = [], dict[str, Result]()
+    pool = knobs.pool_mib << 20
     try:
         for position, region in enumerate(plan.regions):
             if told is not None:
@@ -94,7 +95,7 @@ def race_plan(
             if len(region.candidates) > 1 and trial.sizes_of(region, plan.graph) is not None:
                 key = trial.region_key(region, plan.graph, device_key)
             left = deadline - time.perf_counter()
-            regions.append(_decided(region, plan.graph, launchers, device, store, left, record, key, name, seen))
+            regions.append(_decided(region, plan.graph, launchers, device, store, left, record, key, name, seen, pool))
     finally:
         store.close()
     return replace(plan, regions=tuple(regions))
@@ -126,6 +127,7 @@ def _decided(
     key: str,
     name: str,
     seen: dict[str, Result],
+    pool_bytes: int = 0,
 ) -> Region:
     if len(region.candidates) < 2:
         return region
@@ -140,7 +142,7 @@ def _decided(
         record.add("race", name, times={}, errors={}, chosen=region.choice.label, reason=SPENT)
         return region
     if result is None:
-        result = measured(region, graph, launchers, device, min(seconds, REGION_SECONDS))
+        result = measured(region, graph, launchers, device, min(seconds, REGION_SECONDS), pool_bytes)
         if result.steady:
             store.put(key, result.to_json())
     seen[key] = result
@@ -171,9 +173,12 @@ def measured(
     launchers: Mapping[str, Launcher],
     device: torch.device,
     seconds: float = REGION_SECONDS,
+    pool_bytes: int = 0,
 ) -> Result:
     """Run every candidate on made-up inputs: errors first, then times of those inside the contract."""
     own, result = trial.alone(region, graph), Result()
+    if not results_of(graph).issuperset(region.outputs):
+        pool_bytes = 0  # in the model only results of the graph lie in the pool
     library = region.candidates.index(region.library)
     with real_tensors():
         inputs = trial.made_up(own, device)
@@ -187,7 +192,7 @@ def measured(
         runs = {}
         for k, candidate in enumerate(region.candidates):
             try:
-                run = trial.program(region, own, k, launchers)
+                run = trial.program(region, own, k, launchers, pool_bytes)
                 found = judge(run(*inputs), eager, exact)
             except Exception as error:
                 result.out[candidate.label] = f"fails: {_first_line(error)}"

@@ -61,10 +61,12 @@ def alone(region: Region, graph: Graph) -> Graph:
     )
 
 
-def program(region: Region, graph: Graph, chosen: int, launchers: Mapping[str, Launcher]) -> Program:
+def program(
+    region: Region, graph: Graph, chosen: int, launchers: Mapping[str, Launcher], pool_bytes: int = 0
+) -> Program:
     """The program of one candidate of the region, without a backup: what fails raises. `graph` is `alone`'s."""
     one = dataclasses.replace(region, chosen=chosen)
-    return Program(Plan(graph, (one,)), launchers, Record(), guarded=False)
+    return Program(Plan(graph, (one,)), launchers, Record(), guarded=False, pool_bytes=pool_bytes)
 
 
 def made_up(graph: Graph, device: torch.device) -> list[Any]:
