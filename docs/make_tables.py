@@ -1,0 +1,82 @@
+"""The README's tables from the data files. In: bench/results/*.json. Out: markdown between markers; run to write them.
+
+python docs/make_tables.py
+
+A figure that no data file holds cannot come into the README this way; a test holds the page to the files.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+RESULTS = ROOT / "bench" / "results"
+
+
+def _read(name: str) -> dict[str, Any]:
+    return json.loads((RESULTS / name).read_text())
+
+
+def _rows(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [head, ("---", *("---:" for _ in head[1:])), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _where(data: Mapping[str, Any], file: str) -> str:
+    c = data
+    cores = "" if "NVIDIA" in c["device"] else f", {c['cores']} cores"
+    return f"{c['device']}{cores}, torch {c['torch']}, commit {c['commit']}, {c['date']}: `bench/results/{file}`"
+
+
+def models(file: str) -> str:
+    """Milliseconds a call of whole models, and how many times faster than eager and Inductor."""
+    data = _read(file)
+    rows = []
+    for name, case in data["cases"].items():
+        m = case["measures"]
+        ms = {who: m[who]["median_ms"] for who in ("eager", "inductor", "interfuse")}
+        gains = (f"{ms['eager'] / ms['interfuse']:.2f}x", f"{ms['inductor'] / ms['interfuse']:.2f}x")
+        memory = f"{m['interfuse']['peak_bytes'] / m['eager']['peak_bytes'] - 1:+.0%}"
+        rows.append((name, *(f"{v:.3g}" if v < 100 else f"{v:.0f}" for v in ms.values()), *gains, memory))
+    head = ("fp32 model", "eager ms", "Inductor ms", "Interfuse ms", "against eager", "against Inductor", "peak memory")
+    last = list(data["cases"].values())[-1]
+    return f"{_rows(head, rows)}\n\n{_where(last['circumstances'], file)}"
+
+
+def kernels_cuda() -> str:
+    """Microseconds of memory-bound kernels in fp16 under graph replay."""
+    data = _read("kernels_cuda.json")
+    rows = []
+    for name, c in data["cases"].items():
+        if name.endswith("/big"):
+            mine, peer, eager = c["interfuse"][0], c["inductor"][0], c["eager"][0]
+            times = (f"{eager:.0f}", f"{peer:.0f}", f"{mine:.0f}")
+            rows.append((name[:-4], *times, f"{eager / mine:.2f}x", f"{peer / mine:.2f}x"))
+    head = ("fp16 [8, 4096, 4096]", "eager us", "Inductor us", "Interfuse us", "against eager", "against Inductor")
+    return f"{_rows(head, rows)}\n\n{_where(data['circumstances'], 'kernels_cuda.json')}"
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "models_cpu": lambda: models("models_cpu.json"),
+    "models_cuda": lambda: models("models_cuda.json"),
+    "kernels_cuda": kernels_cuda,
+}
+"""Every table by the name in its markers."""
+
+
+def filled(page: str) -> str:
+    """The page with every table between `<!-- table:NAME -->` and `<!-- table:end -->` made anew."""
+
+    def make(match: re.Match[str]) -> str:
+        return f"<!-- table:{match[1]} -->\n{TABLES[match[1]]()}\n<!-- table:end -->"
+
+    return re.sub(r"<!-- table:(\w+) -->\n.*?<!-- table:end -->", make, page, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    README.write_text(filled(README.read_text()))
