@@ -61,8 +61,28 @@ def kernels_cuda() -> str:
     return f"{_rows(head, rows)}\n\n{_where(data['circumstances'], 'kernels_cuda.json')}"
 
 
+def kernels_cpu() -> str:
+    """Milliseconds of memory-bound kernels on a CPU, outputs in fresh memory, and the share of a bare loop's speed."""
+    data = _read("cpu.json")
+    rows = []
+    for name, c in data["cases"].items():
+        kernel, dtype, size = name.split("/")
+        if size == "2048x4096":
+            ms = {who: c["fresh"][who]["median_ms"] for who in ("eager", "inductor", "interfuse")}
+            reused = c["reused"]
+            share = reused["twin"]["median_ms"] / reused["interfuse"]["median_ms"]
+            gains = (f"{ms['eager'] / ms['interfuse']:.2f}x", f"{ms['inductor'] / ms['interfuse']:.2f}x")
+            again = f"{reused['inductor']['median_ms'] / reused['interfuse']['median_ms']:.2f}x"
+            rows.append((f"{kernel} {dtype}", *(f"{v:.2f}" for v in ms.values()), *gains, again, f"{share:.0%}"))
+    head = ("[2048, 4096]", "eager ms", "Inductor ms", "Interfuse ms", "against eager", "against Inductor")
+    last = list(data["cases"].values())[-1]
+    table = _rows((*head, "the same, outputs reused", "of a bare loop"), rows)
+    return f"{table}\n\n{_where(last['circumstances'], 'cpu.json')}"
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "models_cpu": lambda: models("models_cpu.json"),
+    "kernels_cpu": kernels_cpu,
     "models_cuda": lambda: models("models_cuda.json"),
     "kernels_cuda": kernels_cuda,
 }
