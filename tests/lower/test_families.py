@@ -345,6 +345,8 @@ def _refusals() -> dict[str, tuple[list[Node], list[Node], str]]:
         "scans across": ([x], [b.scan("cumsum", b.scan("cumsum", x, 1), 0)], "different shapes"),
         "scan out of order": ([square], [b.apply("add", b.permute(scanned, (1, 0)), scanned)], "another order"),
         "empty": ([empty], [b.apply("neg", empty)], "empty"),
+        "nothing to reduce": ([empty], [b.reduce("sum", b.permute(empty, (1, 0)), (1,))], "empty"),
+        "a reduced input without elements": ([empty], [b.reduce("sum", empty, (0,))], "empty"),
         "complex": ([c], [c], "complex"),
         "sizes": ([x], [b.apply("neg", x), b.apply("neg", b.take_slice(x, (0, 0), (8, 8)))], "different sizes"),
     }

@@ -123,7 +123,8 @@ def find(outputs: tuple[Node, ...], inputs: frozenset[Node]) -> Domain:
     """
     nodes = inside(outputs, inputs)
     sizes = {product(o.shape) for o in outputs}
-    if 0 in sizes or any(0 in n.shape for n in nodes):
+    # Operands count too: a reduction of nothing has a result, which is no work for a kernel.
+    if 0 in sizes or any(0 in m.shape for n in nodes for m in (n, *n.inputs)):
         raise UnsupportedError("empty tensor: nothing to launch")
     reductions = {_reduced(n) for n in nodes if n.op in REDUCES or n.op in SCANS}
     if len(reductions) > 1:
