@@ -43,3 +43,8 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'interfuse' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Every public name, so that completion finds those that are not imported yet."""
+    return sorted({*globals(), *_HOMES})

@@ -70,8 +70,17 @@ def _convert(name: str, text: str, kind: type) -> object:
             raise OptionError(f"{name}={text!r} is below 0; unset it or give 0 or more.")
         return value
     except ValueError:
-        raise OptionError(f"{name}={text!r} is not a {kind.__name__}; unset it or give a {kind.__name__}.") from None
+        wanted = _WANTED.get(kind.__name__, kind.__name__)
+        raise OptionError(f"{name}={text!r} is not allowed; unset it or give {wanted}.") from None
 
+
+_WANTED: Mapping[str, str] = {
+    "bool": "1 or 0, true or false, yes or no, on or off",
+    "int": "a whole number",
+    "float": "a number",
+}
+VECTORS = ("native", "avx512", "avx2", "portable")
+"""What knob `vector` may be."""
 
 _KINDS: Mapping[str, type] = {"bool": bool, "int": int, "float": float, "str": str, "Path": Path}
 
@@ -83,6 +92,8 @@ def from_environment(environment: Mapping[str, str]) -> Knobs:
         text = environment.get(f.metadata["env"])
         if text is not None and text.strip():  # an empty variable is one that is not set
             values[f.name] = _convert(f.metadata["env"], text, _KINDS[str(f.type)])
+            if f.name == "vector" and values[f.name] not in VECTORS:
+                raise OptionError(f"INTERFUSE_VECTOR={text!r} is not allowed; unset it or give {', '.join(VECTORS)}.")
     return Knobs(**values)  # type: ignore[arg-type]
 
 
