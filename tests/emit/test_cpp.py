@@ -16,6 +16,7 @@ from interfuse.base.knobs import current, override
 from interfuse.build import compilers
 from interfuse.build.cache import Cache, open_cache
 from interfuse.build.cpp import build
+from interfuse.capture.torch_types import to_torch
 from interfuse.emit import cpp_prelude
 from interfuse.emit.cpp import emit
 from interfuse.ir import build as b
@@ -28,16 +29,6 @@ from interfuse.run.cpu import load
 from tests import golden
 from tests.kernels import BUILDERS, reference
 
-TORCH = {
-    F64: torch.float64,
-    F32: torch.float32,
-    F16: torch.float16,
-    BF16: torch.bfloat16,
-    I64: torch.int64,
-    I32: torch.int32,
-    U8: torch.uint8,
-    BOOL: torch.bool,
-}
 LEVELS = [level for level in ("avx512", "avx2", "portable") if compilers.supports(level)]
 GUARD = 64
 KINDS = ("random", "large", "tiny", "constant", "special")
@@ -64,7 +55,7 @@ def launch(
         if p.mode == "out":
             shape = [d if isinstance(d, int) else values[d.name] for d in p.shape]
             count = int(np.prod(shape))
-            whole = torch.full((count + 2 * GUARD,), 77, dtype=TORCH[p.dtype])
+            whole = torch.full((count + 2 * GUARD,), 77, dtype=to_torch(p.dtype))
             room.append(whole)
             outs.append(whole[GUARD : GUARD + count])
     load(artifact, kernel)([*inputs, *outs], sizes)
@@ -87,7 +78,7 @@ def example(kernel: Kernel, kind: str) -> list[torch.Tensor]:
             odd = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-40, -1e-45, 3e15, 0.0])
             x = np.where(rng.random(p.shape) < 0.02, odd[rng.integers(0, odd.size, p.shape)], x)
         x = x * {"large": 1e4, "tiny": 1e-30}.get(kind, 1.0)
-        made.append(torch.from_numpy(x).to(TORCH[p.dtype]))
+        made.append(torch.from_numpy(x).to(to_torch(p.dtype)))
     return made
 
 
@@ -99,7 +90,7 @@ def compare(kernel: Kernel, kind: str, level: str) -> None:
     params = [q for q in kernel.params if q.mode == "out"]
     for got, exact, p in zip(outs, reference(kernel.name, wide), params, strict=True):
         with np.errstate(all="ignore"):
-            nearest = torch.from_numpy(exact).to(TORCH[p.dtype]).double().numpy().ravel()
+            nearest = torch.from_numpy(exact).to(to_torch(p.dtype)).double().numpy().ravel()
         got64 = got.double().numpy()
         finite = np.isfinite(nearest)
         assert np.array_equal(np.isfinite(got64), finite)
@@ -244,7 +235,11 @@ def test_reductions_of_every_kind(op: str, dtype: DType) -> None:
     if (op in ("any", "all")) != (dtype is BOOL):
         pytest.skip("any and all are of booleans, the others are not")
     x = torch.randn(70, 83, dtype=torch.float64)
-    x = (x > 1.9 if op == "any" else x > -2.2) if dtype is BOOL else (x * (2 if dtype.is_float else 3)).to(TORCH[dtype])
+    x = (
+        (x > 1.9 if op == "any" else x > -2.2)
+        if dtype is BOOL
+        else (x * (2 if dtype.is_float else 3)).to(to_torch(dtype))
+    )
     for make, axis in ((_column_kernel, 0), (_row_kernel, 1)):
         (got,) = launch(make(op, 70, 83, dtype, dtype), [x])
         expected = getattr(torch, {"max": "amax", "min": "amin"}.get(op, op))(x, axis)
@@ -257,7 +252,7 @@ def test_reductions_of_every_kind(op: str, dtype: DType) -> None:
 @pytest.mark.parametrize("dtype", (F32, F16, F64, I64, I32, U8), ids=str)
 @pytest.mark.parametrize("op", ("argmax", "argmin"))
 def test_places_are_those_of_the_first(op: str, dtype: DType) -> None:
-    x = torch.randint(0, 9, (70, 83)).to(TORCH[dtype])
+    x = torch.randint(0, 9, (70, 83)).to(to_torch(dtype))
     if dtype.is_float:
         x[1, 7], x[1, 60], x[2, 20], x[3] = torch.nan, torch.nan, torch.inf, -torch.inf
     for make, axis in ((_column_kernel, 0), (_row_kernel, 1)):
@@ -304,12 +299,12 @@ def _scan_kernel(op: str, axis: int, shape: tuple[int, int], dtype: DType) -> Ke
 @pytest.mark.parametrize("dtype", (F32, F64, I64, I32), ids=str)
 @pytest.mark.parametrize("op", ("cumsum", "cumprod", "cummax", "cummin"))
 def test_scans_of_every_kind(op: str, dtype: DType, axis: int) -> None:
-    x = torch.randint(-2, 3, (21, 83)).to(TORCH[dtype])
+    x = torch.randint(-2, 3, (21, 83)).to(to_torch(dtype))
     if dtype.is_float:
-        x = torch.randn(21, 83, dtype=TORCH[dtype])
+        x = torch.randn(21, 83, dtype=to_torch(dtype))
         x[1, 7], x[2, 20], x[3, 5:], x[4] = torch.nan, torch.inf, -torch.inf, -0.0
     expected = getattr(torch, op)(x, axis)
-    expected = (expected.values if op in ("cummax", "cummin") else expected).to(TORCH[dtype])
+    expected = (expected.values if op in ("cummax", "cummin") else expected).to(to_torch(dtype))
     for level in LEVELS:
         (got,) = launch(_scan_kernel(op, axis, (21, 83), dtype), [x], level=level)
         torch.testing.assert_close(got.view(21, 83), expected, equal_nan=True)

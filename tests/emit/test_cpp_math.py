@@ -16,24 +16,13 @@ from interfuse.base.knobs import current, override
 from interfuse.build import compilers
 from interfuse.build.cache import open_cache
 from interfuse.build.cpp import build
+from interfuse.capture.torch_types import to_torch
 from interfuse.emit.cpp import emit
 from interfuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType
 from interfuse.ir.ops import TABLE
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Param, Role, Stmt, Store, Value
 from interfuse.run.cpu import load
 
-TORCH = {
-    F64: torch.float64,
-    F32: torch.float32,
-    F16: torch.float16,
-    BF16: torch.bfloat16,
-    I64: torch.int64,
-    I32: torch.int32,
-    I16: torch.int16,
-    I8: torch.int8,
-    U8: torch.uint8,
-    BOOL: torch.bool,
-}
 LEVELS = [level for level in ("avx512", "avx2", "portable") if compilers.supports(level)]
 SPECIAL = np.array(
     [
@@ -143,7 +132,7 @@ def run(kernel: Kernel, inputs: Sequence[np.ndarray | torch.Tensor], level: str 
     """The outputs of a kernel."""
     with override(vector=level) as knobs:
         (artifact,) = build([(kernel.name, emit(kernel, level))], knobs, _cache())
-    outs = [torch.full(p.shape, 77, dtype=TORCH[p.dtype]) for p in kernel.params if p.mode == "out"]
+    outs = [torch.full(p.shape, 77, dtype=to_torch(p.dtype)) for p in kernel.params if p.mode == "out"]
     load(artifact, kernel)([*map(torch.as_tensor, inputs), *outs])
     return [o.view(torch.int16).numpy() if o.dtype in (torch.bfloat16, torch.float16) else o.numpy() for o in outs]
 
@@ -242,10 +231,10 @@ def test_casts_agree_with_pytorch(lanes: bool) -> None:
     floats = torch.tensor([0.0, -0.0, 1.5, -1.5, 2.5, 100.7, -100.7, 0.3, 77.0, 12.25, 3.0], dtype=torch.float64)
     types = (F64, F32, I64, I32, I16, I8, BOOL)
     for source in types:
-        x, targets = floats.to(TORCH[source]), [t for t in types if t is not source]
+        x, targets = floats.to(to_torch(source)), [t for t in types if t is not source]
         outs = run(pointwise([("cast", t) for t in targets], source, x.numel(), 1, lanes), [x])
         for target, got in zip(targets, outs, strict=True):
-            assert got.tolist() == x.to(TORCH[target]).tolist(), (source, target)
+            assert got.tolist() == x.to(to_torch(target)).tolist(), (source, target)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -253,11 +242,11 @@ def test_casts_agree_with_pytorch(lanes: bool) -> None:
 def test_narrow_floats_round_to_nearest_even_and_back(lanes: bool, level: str) -> None:
     codes = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16)
     for dtype in (BF16, F16):
-        exact = codes.view(TORCH[dtype]).float()
+        exact = codes.view(to_torch(dtype)).float()
         halfway = ((exact + exact.roll(-1)) / 2).numpy()
         ends = np.float32([65504, 65519.99, 65520, 65536, 2.0**-24, 2.0**-25, 2.0**-14])
         x = np.concatenate([points(), halfway, ends])
-        expected = torch.from_numpy(x).to(TORCH[dtype])
+        expected = torch.from_numpy(x).to(to_torch(dtype))
         kernel = pointwise([("cast", dtype), ("cast", F32)], F32, x.size, 1, lanes)
         back_again = Let(Value("y1", F32, ("i",)), "cast", (Value("y0", dtype, ("i",)),))
         kernel = replace(kernel, body=(*kernel.body[:3], back_again, *kernel.body[-1:]))
@@ -265,7 +254,7 @@ def test_narrow_floats_round_to_nearest_even_and_back(lanes: bool, level: str) -
         usual = ~expected.isnan().numpy()
         assert np.array_equal(bits[usual], expected.view(torch.int16).numpy()[usual])
         assert np.array_equal(held, expected.float().numpy(), equal_nan=True)
-        (back,) = run(pointwise([("cast", F32)], dtype, codes.numel(), 1, lanes), [codes.view(TORCH[dtype])], level)
+        (back,) = run(pointwise([("cast", F32)], dtype, codes.numel(), 1, lanes), [codes.view(to_torch(dtype))], level)
         assert np.array_equal(back, exact.numpy(), equal_nan=True)
 
 

@@ -15,8 +15,9 @@ from interfuse.base.knobs import current, override
 from interfuse.build import compilers
 from interfuse.build.cache import Cache, open_cache
 from interfuse.build.cpp import build
+from interfuse.capture.torch_types import to_torch
 from interfuse.emit.cpp import emit
-from interfuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I32, I64
+from interfuse.ir.dtypes import F32
 from interfuse.ir.evaluate import evaluate
 from interfuse.ir.layout import contiguous
 from interfuse.lower.families import Work, lower
@@ -25,15 +26,6 @@ from tests import symbolic, targets
 from tests.judge import judge_region
 from tests.strategies import KINDS, arrays_for, regions
 
-TORCH = {
-    F64: torch.float64,
-    F32: torch.float32,
-    F16: torch.float16,
-    BF16: torch.bfloat16,
-    I64: torch.int64,
-    I32: torch.int32,
-    BOOL: torch.bool,
-}
 LEVELS = [level for level in ("avx512", "avx2", "portable") if compilers.supports(level)]
 
 
@@ -63,8 +55,8 @@ def test_regions_compute_what_the_evaluator_does(region, kind, level, target) ->
     with override(vector=level) as knobs:
         (artifact,) = build([(kernel.name, source)], knobs, _cache())
     arrays = arrays_for(inputs, kind)
-    outs = [torch.full(n.shape, 77, dtype=TORCH[n.dtype]) for n in outputs]
-    load(artifact, kernel)([*(tensor(arrays[n], TORCH[n.dtype]) for n in order), *outs])
+    outs = [torch.full(n.shape, 77, dtype=to_torch(n.dtype)) for n in outputs]
+    load(artifact, kernel)([*(tensor(arrays[n], to_torch(n.dtype)) for n in order), *outs])
     for node, got, exact in zip(outputs, outs, evaluate(outputs, arrays), strict=True):
         if not node.dtype.is_float:
             assert np.array_equal(got.numpy(), exact), source
@@ -91,7 +83,7 @@ def test_one_kernel_serves_every_size(name: str) -> None:
         launch = load(artifact, kernel)
         for sizes in symbolic.SIZES:
             arrays = symbolic.arrays(inputs, sizes)
-            outs = [torch.full(symbolic.shape_of(n, sizes), 77, dtype=TORCH[n.dtype]) for n in outputs]
-            launch([*(tensor(arrays[n], TORCH[n.dtype]) for n in order), *outs], [sizes[s] for s in kernel.symbols])
+            outs = [torch.full(symbolic.shape_of(n, sizes), 77, dtype=to_torch(n.dtype)) for n in outputs]
+            launch([*(tensor(arrays[n], to_torch(n.dtype)) for n in order), *outs], [sizes[s] for s in kernel.symbols])
             verdict = judge_region(outputs, arrays, outs, symbols=sizes)
             assert verdict.ok, (sizes, verdict.note)
