@@ -112,6 +112,20 @@ def misplaced(got: np.ndarray, wanted: np.ndarray) -> int:
     return int((kinds[0] != kinds[1]).sum())
 
 
+def check_region(outputs: Sequence[Node], values: Mapping[Node, np.ndarray], got: Sequence[np.ndarray]) -> None:
+    """What a region's kernel gave: integers exactly, floats near float64, as near as NumPy in the stated types."""
+    both = zip(outputs, got, evaluate(outputs, values), evaluate(outputs, values, wide=True), strict=True)
+    for node, g, plain, exact in both:
+        if not node.dtype.is_float:
+            np.testing.assert_array_equal(g, plain)
+            continue
+        assert misplaced(g, plain) == 0
+        fine = np.isfinite(plain.astype(np.float64)) & np.isfinite(exact)
+        numpys = np.abs(plain.astype(np.float64)[fine] - exact[fine]).max(initial=0.0)
+        error = np.abs(g.astype(np.float64)[fine] - exact[fine]).max(initial=0.0)
+        assert error <= 4 * numpys + 4 * node.dtype.ulp * np.abs(exact[fine]).max(initial=0.0) + 1e-30
+
+
 def worst_ulps(got: np.ndarray, wanted: np.ndarray, dtype: DType) -> float:
     """The largest error in ulps of the value that is wanted, over finite elements."""
     got, wanted = got.astype(np.float64), wanted.astype(np.float64)
