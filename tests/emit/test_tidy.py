@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from interfuse.emit.tidy import tidy, walk
+from interfuse.emit.tidy import tidy
 from interfuse.ir.dtypes import BOOL, F16, F32, DType
-from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Role, Stmt, Store, Value
+from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Role, Stmt, Store, Value, walk
 
 AXIS = Axis("i", 64, Role.GRID, 64)
 AT = AXIS.symbol

@@ -29,8 +29,8 @@ from interfuse.capture.torch_types import from_torch
 from interfuse.capture.values import Maker, unsupported
 from interfuse.ir import build
 from interfuse.ir.graph import Call
+from interfuse.ir.layout import base_of
 from interfuse.ir.node import Node
-from interfuse.ir.ops import MOVES
 
 KINDS = (aten_pointwise, aten_activation, aten_loss, aten_movement, aten_reduce, aten_norm, aten_linear)
 """The modules whose rules fill the table."""
@@ -105,14 +105,7 @@ def _positional(n: torch.fx.Node) -> tuple[list[Any], dict[str, Any]]:
 
 def _own(out: Node, call: Call) -> Node:
     """A result that only moves elements, as the copy that it is: a value with its own buffer. Constants need none."""
-    base = _base(out)
-    if base.op in ("const", "iota") or (base is out and out not in map(_base, call.operands)):
+    base = base_of(out)
+    if base.op in ("const", "iota") or (base is out and out not in map(base_of, call.operands)):
         return out
     return build.apply("copy", out, source=call.source, hint=out.hint)
-
-
-def _base(x: Node) -> Node:
-    """The value behind a chain of movements."""
-    while x.op in MOVES:
-        x = x.inputs[0]
-    return x

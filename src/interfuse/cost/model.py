@@ -8,7 +8,7 @@ has been measured: the race decides what the bar cannot.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from interfuse.cost.estimate import Estimate
 from interfuse.cost.traffic import kernel_bytes
@@ -16,20 +16,13 @@ from interfuse.device.profile import DeviceProfile
 from interfuse.ir.index import at_sizes, coefficient, product
 from interfuse.ir.node import Node
 from interfuse.ir.ops import TABLE
-from interfuse.lower.kernel import Kernel, Let, Load, Loop, Reduce, Role, Scan, Stmt, Store, Value
+from interfuse.lower.kernel import Kernel, Let, Load, Reduce, Role, Scan, Store, Value, walk
 
 CACHED_GAIN = 3.0
 """How much faster bytes come from the last-level cache than from memory."""
 
 STRIDED_LOSS = 4.0
 """How many times slower an access is whose lanes do not lie side by side."""
-
-
-def _walk(body: Iterable[Stmt]) -> Iterable[Stmt]:
-    for s in body:
-        yield s
-        if isinstance(s, Loop):
-            yield from _walk(s.body)
 
 
 def kernel_flops(kernel: Kernel, sizes: Mapping[str, int]) -> int:
@@ -39,7 +32,7 @@ def kernel_flops(kernel: Kernel, sizes: Mapping[str, int]) -> int:
         return math.prod(at_sizes(kernel.axis(a).extent, sizes) for a in value.axes)
 
     total = 0
-    for s in _walk(kernel.body):
+    for s in walk(kernel.body):
         if isinstance(s, Let) and s.op in TABLE:
             total += TABLE[s.op].cost * extent(s.out)
         elif isinstance(s, (Reduce, Scan)):
@@ -51,7 +44,7 @@ def strided_share(kernel: Kernel) -> float:
     """The share of accesses whose neighbours along the lanes do not lie side by side; along the best of several axes
     of lanes.
     """
-    accesses = [s.index for s in _walk(kernel.body) if isinstance(s, (Load, Store))]
+    accesses = [s.index for s in walk(kernel.body) if isinstance(s, (Load, Store))]
     lanes = [a.symbol for a in kernel.axes if a.block > 1] or [kernel.axes[-1].symbol]
     bad = min(sum(coefficient(i, lane) not in (0, 1) for i in accesses) for lane in lanes)
     return bad / max(len(accesses), 1)

@@ -15,7 +15,7 @@ from interfuse.ir.index import Dim, Expr, at_sizes, product, symbols
 from interfuse.ir.layout import Layout, contiguous, view_of
 from interfuse.ir.node import Node
 from interfuse.ir.ops import MOVES
-from interfuse.lower.kernel import Kernel, Load, Loop, Param, Stmt, Store
+from interfuse.lower.kernel import Kernel, Load, Param, Store, walk
 
 GATHERS = frozenset(
     (
@@ -61,8 +61,9 @@ def kernel_bytes(kernel: Kernel, sizes: Sizes | None = None) -> int:
     stays on chip and is not counted.
     """
     reached: dict[tuple[str, type], dict[Expr, None]] = {}
-    for stmt in _accesses(kernel.body):
-        reached.setdefault((stmt.param, type(stmt)), {})[stmt.index] = None
+    for stmt in walk(kernel.body):
+        if isinstance(stmt, (Load, Store)):
+            reached.setdefault((stmt.param, type(stmt)), {})[stmt.index] = None
     extents = {a.symbol: a.extent for a in kernel.axes}
     total = 0
     for (name, _), indices in reached.items():
@@ -71,14 +72,6 @@ def kernel_bytes(kernel: Kernel, sizes: Sizes | None = None) -> int:
             spans = (product(tuple(extents[s] for s in symbols(i) if s in extents)) for i in indices)
             total += min(sum(_count(s, sizes) for s in spans), _held(param, sizes)) * param.dtype.bytes
     return total
-
-
-def _accesses(body: tuple[Stmt, ...]) -> Iterable[Load | Store]:
-    for stmt in body:
-        if isinstance(stmt, Loop):
-            yield from _accesses(stmt.body)
-        elif isinstance(stmt, (Load, Store)):
-            yield stmt
 
 
 def _count(size: Dim, sizes: Sizes | None) -> int:

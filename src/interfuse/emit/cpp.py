@@ -18,7 +18,6 @@ from interfuse.base.text import Writer
 from interfuse.emit import cpp_prelude
 from interfuse.emit.cpp_facts import (
     fetched_ahead,
-    flat,
     scratch_elements,
     vectors_beside,
     work_of,
@@ -27,7 +26,7 @@ from interfuse.emit.cpp_lines import Lines, offset
 from interfuse.emit.cpp_reduce import PLACES, Accumulator, accumulator, part_of, scan_type, scanner
 from interfuse.emit.cpp_types import VECTOR_BYTES, converted, held, splat, stored
 from interfuse.ir.index import Dim, Expr, unwrap, wrap
-from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Reduce, Role, Scan, Stmt, Store
+from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Reduce, Role, Scan, Stmt, Store, walk
 
 PARALLEL_FROM = 1 << 17
 """Work (about one unit an operation and element) from which a kernel runs on several threads."""
@@ -101,7 +100,7 @@ class _Emitter(Lines):
             return
         condition = self.parallel_condition()
         collapse = f" collapse({len(self.grid)})" if len(self.grid) > 1 else ""
-        streams = any(isinstance(s, Store) and s.param in self.streaming for s in flat(self.kernel.body))
+        streams = any(isinstance(s, Store) and s.param in self.streaming for s in walk(self.kernel.body))
         clause = f" if ({condition})" if condition not in ("true", "false") else ""
         if condition == "false":
             self.grid_loops()

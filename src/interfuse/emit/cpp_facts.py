@@ -6,13 +6,13 @@ UnsupportedError says why a kernel has no C++ form; the region then runs through
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir.dtypes import ALL, F32, DType, compute_type
 from interfuse.ir.index import Dim, Expr, coefficient, symbols, unwrap, wrap
 from interfuse.ir.ops import TABLE
-from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Reduce, Role, Scan, Stmt, Store
+from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Reduce, Role, Scan, Stmt, Store, walk
 
 SCRATCH_BYTES = 1 << 20
 """The largest scratch of one program: it lies on the thread's stack."""
@@ -39,7 +39,7 @@ def lane_count(kernel: Kernel, lane_axis: Axis | None, register_bytes: int) -> i
     """Elements a vector: what one register holds of the widest element, and no more than the axis's block."""
     if lane_axis is None:
         return register_bytes // 4
-    made = [s.out for s in flat(kernel.body) if isinstance(s, (Load, Let, Reduce, Scan))]
+    made = [s.out for s in walk(kernel.body) if isinstance(s, (Load, Let, Reduce, Scan))]
     widest = max((compute_type(v.dtype).bytes for v in made if lane_axis.name in v.axes), default=4)
     return min(lane_axis.block, register_bytes // max(widest, 4))
 
@@ -49,15 +49,6 @@ def vectors_beside(kernel: Kernel, lane_axis: Axis | None, lanes: int) -> int:
     if lane_axis is None or lane_axis.role is not Role.GRID or not any(isinstance(s, Loop) for s in kernel.body):
         return 1
     return max(1, min(4, lane_axis.block // lanes))
-
-
-def flat(body: Sequence[Stmt]) -> Iterator[Stmt]:
-    """Every statement, those inside loops included."""
-    for s in body:
-        if isinstance(s, Loop):
-            yield from flat(s.body)
-        else:
-            yield s
 
 
 def _buffer_bytes(kernel: Kernel) -> float:
@@ -143,12 +134,12 @@ def check_divisions(e: Expr) -> None:
 def rounded_by_store(kernel: Kernel) -> frozenset[str]:
     """Values that only round a float to the narrow type of every buffer that they go to: the store rounds anyhow."""
     narrow = {}
-    for s in flat(kernel.body):
+    for s in walk(kernel.body):
         if isinstance(s, Let) and s.op in ("round", "cast") and s.args[0].dtype is F32:
             target = ALL[dict(s.attrs)["to"]] if s.op == "round" else s.out.dtype
             if target.is_narrow:
                 narrow[s.out.name] = target
-    for s in flat(kernel.body):
+    for s in walk(kernel.body):
         used = s.args if isinstance(s, Let) else (s.arg,) if isinstance(s, (Reduce, Scan)) else ()
         if isinstance(s, Store) and kernel.param(s.param).dtype is not narrow.get(s.arg.name):
             used = (s.arg,)

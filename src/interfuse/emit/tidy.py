@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from interfuse.ir.dtypes import BOOL, DType
-from interfuse.lower.kernel import Kernel, Let, Load, Loop, Reduce, Scan, Stmt, Store, Value
+from interfuse.lower.kernel import Kernel, Let, Load, Loop, Reduce, Scan, Stmt, Store, Value, walk
 
 
 def tidy(kernel: Kernel) -> Kernel:
@@ -26,11 +26,6 @@ def tidy(kernel: Kernel) -> Kernel:
     ):
         kernel = replace(kernel, body=step(kernel.body))
     return kernel
-
-
-def walk(body: tuple[Stmt, ...]) -> list[Stmt]:
-    """Every statement in order, those inside loops too; the loops themselves are left out."""
-    return [inner for s in body for inner in (walk(s.body) if isinstance(s, Loop) else [s])]
 
 
 def operands(s: Stmt) -> tuple[Value, ...]:

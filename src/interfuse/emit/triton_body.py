@@ -16,11 +16,11 @@ import numpy as np
 from interfuse.base.errors import UnsupportedError
 from interfuse.base.text import Writer
 from interfuse.emit import triton_prelude as prelude
-from interfuse.emit.tidy import operands, walk
+from interfuse.emit.tidy import operands
 from interfuse.emit.triton_index import INT32, index_text, wide_symbols
 from interfuse.ir.dtypes import ALL, BOOL, F32, F64, I32, I64, DType
 from interfuse.ir.index import Expr, symbols, wrap
-from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Reduce, Role, Scan, Scope, Stmt, Store, Value
+from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Reduce, Role, Scan, Scope, Stmt, Store, Value, walk
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from interfuse.ir.check import check_operands, check_value, require, row_of, slice_fits
-from interfuse.ir.dtypes import BOOL, F32, F64, I64, DType
+from interfuse.ir.dtypes import BOOL, F32, I64, DType
 from interfuse.ir.index import Dim, product, wrap
 from interfuse.ir.node import Node, make
 from interfuse.ir.ops import ELEMENTWISE, REDUCE, SCAN, result_type
@@ -139,8 +139,3 @@ def linear(x: Node, weight: Node, bias: Node | None = None, hint: str = "linear"
     inputs = (x, weight) if bias is None else (x, weight, bias)
     check_operands("linear", tuple(i.dtype for i in inputs))
     return make("linear", inputs, x.dtype, (x.shape[0], weight.shape[0]), hint=hint)
-
-
-def is_wide_float(dtype: DType) -> bool:
-    """True for the types in which float arithmetic is done."""
-    return dtype in (F32, F64)

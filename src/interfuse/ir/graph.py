@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from interfuse.ir.layout import Layout
-from interfuse.ir.node import Node, make
+from interfuse.ir.node import Node, with_inputs
 
 
 @dataclass(frozen=True)
@@ -133,11 +133,7 @@ class Graph:
                     stack.extend(missing)
                     continue
                 inputs = tuple(memo[i] for i in n.inputs)
-                memo[n] = (
-                    n
-                    if inputs == n.inputs
-                    else make(n.op, inputs, n.dtype, n.shape, n.token, n.source, n.hint, **dict(n.attrs))
-                )
+                memo[n] = with_inputs(n, inputs)
                 stack.pop()
             return memo[node]
 

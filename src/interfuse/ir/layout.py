@@ -6,10 +6,12 @@ Layout belongs to buffers (graph inputs, outputs, operands of library calls), ne
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 from interfuse.ir.index import Dim, contiguous_strides, floordiv, mod, product, unwrap, wrap
 from interfuse.ir.node import Node
+from interfuse.ir.ops import MOVES
 
 
 @dataclass(frozen=True)
@@ -100,3 +102,10 @@ def _reshaped(old: tuple[Dim, ...], new: tuple[Dim, ...], base: Layout) -> Layou
         strides.append(stride)
         room, stride = left, unwrap(wrap(stride) * d)
     return Layout(tuple(reversed(strides)), base.offset)
+
+
+def base_of(node: Node, held: Container[Node] = ()) -> Node:
+    """The value behind a chain of movements, or the first in it that is `held`."""
+    while node not in held and node.op in MOVES:
+        node = node.inputs[0]
+    return node

@@ -105,3 +105,10 @@ def topological(roots: Sequence[Node], leaves: Collection[Node] = ()) -> list[No
                 done.add(node)
                 out.append(node)
     return out
+
+
+def with_inputs(node: Node, inputs: tuple[Node, ...]) -> Node:
+    """The same operator on other inputs; the node itself where they are its own."""
+    if inputs == node.inputs:
+        return node
+    return make(node.op, inputs, node.dtype, node.shape, node.token, node.source, node.hint, **dict(node.attrs))

@@ -13,6 +13,7 @@ after the phase.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Union
@@ -136,6 +137,11 @@ class Loop:
 
 
 Stmt = Union[Load, Let, Reduce, Scan, Store, Loop]
+
+
+def walk(body: Iterable[Stmt]) -> list[Stmt]:
+    """Every statement in order, those inside loops too; the loops themselves are left out."""
+    return [inner for s in body for inner in (walk(s.body) if isinstance(s, Loop) else [s])]
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,8 @@ A streamed row pays two readings for it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from interfuse.ir import build as b
-from interfuse.ir.node import Node, make
+from interfuse.ir.node import Node, with_inputs
 from interfuse.lower.domain import inside, width
 
 Pair = tuple[Node, tuple[int, ...]]
@@ -80,10 +78,5 @@ def expand_statistics(roots: tuple[Node, ...], inputs: frozenset[Node]) -> tuple
         elif node.op == "variance":
             memo[node] = _variance(parts[0], node.attr("axes"), node.attr("correction"))
         else:
-            memo[node] = node if parts == node.inputs else _with_inputs(node, parts)
+            memo[node] = with_inputs(node, parts)
     return tuple(memo[r] for r in roots)
-
-
-def _with_inputs(node: Node, inputs: tuple[Node, ...]) -> Node:
-    attrs: Mapping[str, object] = dict(node.attrs)
-    return make(node.op, inputs, node.dtype, node.shape, node.token, node.source, node.hint, **attrs)

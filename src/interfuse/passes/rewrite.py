@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from interfuse.ir.graph import Graph
-from interfuse.ir.node import Node, make, topological
+from interfuse.ir.node import Node, topological, with_inputs
 
 Rule = Callable[[Node, Node], Node | None]
 
@@ -24,11 +24,7 @@ def rewrite_nodes(roots: tuple[Node, ...], rule: Rule) -> dict[Node, Node]:
     memo: dict[Node, Node] = {}
     for node in topological(roots):
         inputs = tuple(memo[i] for i in node.inputs)
-        new = (
-            node
-            if inputs == node.inputs
-            else make(node.op, inputs, node.dtype, node.shape, node.token, node.source, node.hint, **dict(node.attrs))
-        )
+        new = with_inputs(node, inputs)
         for _ in range(MOST_STEPS):
             better = rule(node, new)
             if better is None:

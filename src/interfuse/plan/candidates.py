@@ -16,11 +16,11 @@ from interfuse.cost.model import estimate, kernel_estimate, linear_flops
 from interfuse.cost.traffic import call_bytes, kernel_bytes, moved_bytes
 from interfuse.device.profile import DeviceProfile
 from interfuse.ir.graph import Call
-from interfuse.ir.layout import Layout
+from interfuse.ir.layout import Layout, base_of
 from interfuse.ir.node import Node
 from interfuse.lower.families import Target, Work, lower
 from interfuse.lower.kernel import Kernel
-from interfuse.plan.flow import OUTPUT, Flow, base_of, cut, library_calls
+from interfuse.plan.flow import OUTPUT, Flow, cut, library_calls
 from interfuse.plan.plan import Candidate, KernelStep, LibraryStep, ProviderStep
 
 LIBRARY_SLACK = 1.15

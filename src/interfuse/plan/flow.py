@@ -8,13 +8,14 @@ for e in f32: where e is wanted and the anchor is in a buffer, reading the buffe
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from interfuse.base.errors import GraphError
 from interfuse.ir import build as b
 from interfuse.ir.graph import Graph
-from interfuse.ir.node import Node, make
+from interfuse.ir.layout import base_of
+from interfuse.ir.node import Node, with_inputs
 from interfuse.ir.ops import MOVES
 
 
@@ -41,13 +42,6 @@ class Flow:
 
 OUTPUT = -1
 """The reader that stands for the graph's outputs."""
-
-
-def base_of(node: Node, held: Container[Node] = ()) -> Node:
-    """The value behind a chain of movements, or the first in it that is `held`."""
-    while node not in held and node.op in MOVES:
-        node = node.inputs[0]
-    return node
 
 
 def analyse(graph: Graph) -> Flow:
@@ -208,13 +202,7 @@ def cut(outputs: tuple[Node, ...], calls: frozenset[int], flow: Flow) -> tuple[t
                 stack += missing
                 continue
             parts = tuple(memo[i] for i in node.inputs)
-            memo[node] = (
-                node
-                if parts == node.inputs
-                else make(
-                    node.op, parts, node.dtype, node.shape, node.token, node.source, node.hint, **dict(node.attrs)
-                )
-            )
+            memo[node] = with_inputs(node, parts)
     return tuple(memo[o] for o in outputs), frozenset(read)
 
 
