@@ -30,10 +30,34 @@ def bert(device: str, batch: int, length: int) -> Made:
     return model, (), {"input_ids": torch.randint(0, 30000, (batch, length)).to(device)}
 
 
-CASES: Mapping[str, Callable[[str], Made]] = {
+def gpt2(device: str, batch: int, length: int) -> Made:
+    """GPT-2 (124M) of transformers with random weights, logits of every position."""
+    torch.manual_seed(0)
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(use_cache=False)).to(device).eval()
+    return model, (), {"input_ids": torch.randint(0, 50000, (batch, length)).to(device)}
+
+
+def bf16(made: Made) -> Made:
+    """The same with weights and activations in bfloat16."""
+    model, inputs, kwargs = made
+    return model.to(torch.bfloat16), inputs, kwargs
+
+
+_FLOAT32: Mapping[str, Callable[[str], Made]] = {
     "minilm_b8_s128": lambda device: minilm(device, 8, 128),
     "minilm_b1_s128": lambda device: minilm(device, 1, 128),
     "bert_base_b1_s128": lambda device: bert(device, 1, 128),
     "bert_base_b8_s128": lambda device: bert(device, 8, 128),
+    "gpt2_b1_s128": lambda device: gpt2(device, 1, 128),
 }
-"""Every case by name; all in float32."""
+
+
+def _in_bf16(make: Callable[[str], Made]) -> Callable[[str], Made]:
+    return lambda device: bf16(make(device))
+
+
+CASES: Mapping[str, Callable[[str], Made]] = {
+    **_FLOAT32,
+    **{f"{name}_bf16": _in_bf16(make) for name, make in _FLOAT32.items()},
+}
+"""Every case by name; in float32 but for those named bf16."""
