@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from interfuse.tune.judge import WORST, judge
+from interfuse.tune.judge import WORST, judge, moved
 
 
 def case(dtype: torch.dtype = torch.float32, n: int = 10000) -> tuple[torch.Tensor, torch.Tensor]:
@@ -73,3 +73,28 @@ def test_without_float64_closeness_to_eager_decides() -> None:
     eager, _ = case()
     assert judge([eager * (1 + 2.0**-23)], [eager], None).ok
     assert not judge([eager * (1 + 2.0**-18)], [eager], None).ok
+
+
+def test_what_moved_inputs_change_is_allowed_on_top() -> None:
+    """x - y of near neighbours: a result off by the inputs' own last bits is held against nobody, more is."""
+    x = torch.linspace(1, 2, 10000, dtype=torch.float32)
+    y = x * (1 - 2.0**-12)
+
+    def difference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a - b
+
+    eager, exact = difference(x, y), difference(x.double(), y.double())
+    nearby = [difference(*moved([x, y]))]
+    got = difference(x * (1 + 2.0**-23), y)
+    assert not judge([got], [eager], [exact]).ok
+    assert judge([got], [eager], [exact], nearby).ok
+    assert not judge([difference(x * (1 + 2.0**-20), y)], [eager], [exact], nearby).ok
+
+
+def test_moved_inputs_are_near_wide_and_the_same_each_time() -> None:
+    x, count, code = torch.randn(1000), torch.arange(3), torch.ones(4).to(torch.float8_e4m3fn)
+    near, same, as_is, text = moved([x, count, code, "text"])
+    assert near.dtype == torch.float64 and same is count and as_is is code and text == "text"
+    assert 0 < ((near - x).abs() / x.abs()).max() <= 2.0**-24
+    assert torch.equal(near, moved([x])[0])
+    assert ((moved([x.double()])[0] - x).abs() / x.abs()).max() <= 2.0**-52

@@ -28,7 +28,7 @@ from interfuse.plan.plan import Region
 from interfuse.report.bisection import Bisection, Suspect
 from interfuse.run.program import Program, subject
 from interfuse.tune import trial
-from interfuse.tune.judge import Error, judge
+from interfuse.tune.judge import Error, judge, moved
 from interfuse.tune.race import exact_of
 
 SEED = 20
@@ -130,7 +130,8 @@ class _Tries:
         self.count = 0
         self._eager = self._outputs(model)
         self.exact = self._exact()
-        again = judge(self._outputs(model), self._eager, self.exact)
+        self._nearby = None if self.exact is None else self._exact(move=True)
+        again = judge(self._outputs(model), self._eager, self.exact, self._nearby)
         if not again.ok:
             raise ModelError(
                 "the model gives other results from run to run with the same seed, so its accuracy cannot be judged: "
@@ -159,7 +160,7 @@ class _Tries:
             if plan is not None:
                 regions = tuple(r if (g, i) in on else _off(r) for i, r in enumerate(plan.regions))
                 made.run = Program(replace(plan, regions=regions), made.stages.launchers, Record()).run
-        return judge(self._outputs(self._fast), self._eager, self.exact)
+        return judge(self._outputs(self._fast), self._eager, self.exact, self._nearby)
 
     def suspects(self, switches: Sequence[Switch]) -> Iterator[Suspect]:
         """Each region with the error that it makes alone."""
@@ -209,11 +210,11 @@ class _Tries:
             result = f(*inputs, **kwargs)
         return [t.detach().clone() for t in (*tensors_of(result), *tensors_of((inputs, kwargs)))]
 
-    def _exact(self) -> list[torch.Tensor] | None:
+    def _exact(self, move: bool = False) -> list[torch.Tensor] | None:
         inputs, kwargs = tree_map(_copied, self._arguments)  # integers may be written too
         torch.manual_seed(SEED)
         with torch.no_grad():
-            exact = exact_outputs(self._model, inputs, kwargs, arguments=True)
+            exact = exact_outputs(self._model, inputs, kwargs, arguments=True, move=move)
         same = exact is not None and [e.shape for e in exact] == [e.shape for e in self._eager]
         return exact if same else None
 
@@ -240,8 +241,9 @@ def _alone(region: Region, own: Graph, made: Compiled, inputs: list[Any]) -> tup
     library = region.candidates.index(region.library)
     eager = trial.program(region, own, library, {})(*inputs)
     exact = exact_of(region, own, library, inputs)
+    nearby = None if exact is None else exact_of(region, own, library, moved(inputs))
     try:
         got = trial.program(region, own, region.chosen, made.stages.launchers)(*inputs)
     except (RuntimeError, InterfuseError):  # in the model this region falls back to the library
         return Error(0.0, 0.0), exact is not None
-    return judge(got, eager, exact), exact is not None
+    return judge(got, eager, exact, nearby), exact is not None

@@ -12,7 +12,9 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from interfuse.tune.judge import moved
 
 _WIDER = {
     torch.float16: torch.float64,
@@ -44,13 +46,15 @@ def _widened(value: Any) -> Any:
 
 
 def exact_outputs(
-    model: Callable[..., Any], inputs: Any, kwargs: Mapping[str, Any], arguments: bool = False
+    model: Callable[..., Any], inputs: Any, kwargs: Mapping[str, Any], arguments: bool = False, move: bool = False
 ) -> list[torch.Tensor] | None:
     """The tensors that the model gives in float64; None where it cannot run so.
 
-    `arguments=True` adds the tensors among the arguments as the call leaves them. The caller's own are not written.
+    `arguments=True` adds the tensors among the arguments as the call leaves them, `move=True` moves the floating ones
+    by their last float32 bit first. The caller's own are not written.
     """
-    given = tree_map(_widened, (inputs, dict(kwargs)))
+    leaves, spec = tree_flatten((inputs, dict(kwargs)))
+    given = tree_unflatten(moved(leaves) if move else list(map(_widened, leaves)), spec)
     try:
         wide = copy.deepcopy(model).double() if isinstance(model, torch.nn.Module) else model
         with _CastsWiden():

@@ -40,7 +40,7 @@ import sys
 import torch
 
 import interfuse
-from interfuse.tune.judge import judge
+from interfuse.tune.judge import judge, moved
 
 
 def flat(result):
@@ -61,8 +61,9 @@ def main():
     with torch.no_grad():
         eager = region(*given)
         {exact}
+        {nearby}
         got = interfuse.compile(region, race=False, dynamic=False)(*given)
-    error = judge(got, eager, exact)
+    error = judge(got, eager, exact, nearby)
     verdict = "kept" if error.ok else "broken"
     print(f"contract {{verdict}}: rms error {{error.rms:.2e}}, {{error.share:.3g}} times what is allowed")
     return 0 if error.ok else 1
@@ -72,6 +73,7 @@ if __name__ == "__main__":
     sys.exit(main())
 """
 EXACT = "exact = region(*[t.double() if t.is_floating_point() else t for t in given], to=lambda dtype: torch.float64)"
+NEARBY = "nearby = region(*moved(given), to=lambda dtype: torch.float64)"
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,8 @@ def script(found: Suspect, graph: Graph, part: _Part, wanted: Sequence[Input], s
     else:
         lines.append("    torch.manual_seed(20)")
         lines += ["    return [", *(f"        {_made(i.node, i.layout, graph.device)}," for i in wanted), "    ]"]
-    return head + "\n".join(lines) + "\n" + TAIL.format(exact=EXACT if has_exact else "exact = None")
+    wide = (EXACT, NEARBY) if has_exact else ("exact = None", "nearby = None")
+    return head + "\n".join(lines) + "\n" + TAIL.format(exact=wide[0], nearby=wide[1])
 
 
 def _fresh(wish: str, taken: Any) -> str:

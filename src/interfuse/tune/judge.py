@@ -2,13 +2,15 @@
 
 The contract: integers and booleans are equal; NaN and infinities stand where eager and float64 agree that they stand;
 the root mean square distance from float64 is at most 1.5 times eager's, and the largest distance in each 4096 elements
-at most four times eager's, plus half an ulp for 16-bit results and two for wider ones.
+at most four times eager's, plus half an ulp for 16-bit results and two for wider ones, plus what moving the inputs by
+their last float32 bit does to the float64 run where the caller has made that run too (`moved`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -16,6 +18,10 @@ from interfuse.capture.torch_types import from_torch
 
 BLOCK = 4096
 RMS_FACTOR, BLOCK_FACTOR = 1.5, 4.0
+MOVED_RMS, MOVED_BLOCK = 3.0, 6.0
+"""How often what moved inputs change is allowed on top, in root mean square and in a block."""
+
+SEED = 7
 CLOSE_ULPS = 8.0
 """Distance from eager that is allowed where no float64 run can be had, in ulps."""
 
@@ -36,18 +42,55 @@ class Error:
         return self.share <= 1.0
 
 
-def judge(got: Sequence[torch.Tensor], eager: Sequence[torch.Tensor], exact: Sequence[torch.Tensor] | None) -> Error:
-    """The worst Error over the tensors; `exact` None judges by closeness to eager."""
+def judge(
+    got: Sequence[torch.Tensor],
+    eager: Sequence[torch.Tensor],
+    exact: Sequence[torch.Tensor] | None,
+    nearby: Sequence[torch.Tensor] | None = None,
+) -> Error:
+    """The worst Error over the tensors; `exact` None judges by closeness to eager.
+
+    `nearby` is the float64 run on `moved` inputs; without it an ill-conditioned function is held to more.
+    """
     if len(got) != len(eager):
         return Error(WORST, WORST)
     worst = Error(0.0, 0.0)
     for k, (g, e) in enumerate(zip(got, eager, strict=True)):
-        one = _one(g, e, None if exact is None else exact[k])
+        one = _one(g, e, None if exact is None else exact[k], None if nearby is None else nearby[k])
         worst = Error(max(worst.rms, one.rms), max(worst.share, one.share))
     return worst
 
 
-def _one(got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor | None) -> Error:
+def moved(inputs: Sequence[Any]) -> list[Any]:
+    """The inputs with floating tensors in float64, each element moved at random by up to its last float32 bit.
+
+    Where all of them are float64 already, by its last float64 bit. The same inputs are moved alike each time.
+    """
+    wide = (torch.float64, torch.complex128)
+    bit = 2.0**-53 if all(t.dtype in wide for t in inputs if _moves(t)) else 2.0**-24
+    generator = torch.Generator().manual_seed(SEED)
+
+    def one(value: Any) -> Any:
+        if not _moves(value):
+            return value
+        by = 2 * torch.rand(value.shape, generator=generator, dtype=torch.float64) - 1
+        return _wide(value.detach()) * (1 + bit * by.to(value.device))
+
+    return [one(value) for value in inputs]
+
+
+def _moves(value: Any) -> bool:
+    """True for a tensor of numbers that are not 8-bit codes."""
+    return (
+        isinstance(value, torch.Tensor)
+        and (value.is_floating_point() or value.is_complex())
+        and value.dtype.itemsize > 1
+    )
+
+
+def _one(
+    got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor | None, nearby: torch.Tensor | None = None
+) -> Error:
     if got.dtype != eager.dtype or got.shape != eager.shape:
         return Error(WORST, WORST)
     if not (eager.is_floating_point() or eager.is_complex()) or eager.dtype.itemsize == 1:
@@ -61,14 +104,17 @@ def _one(got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor | None) -> 
     agreed = _kind(eager) == _kind(true)
     if bool(((_kind(got) != _kind(true)) & agreed).any()):
         return Error(WORST, WORST)
-    use = agreed & (_kind(true) == 0)
+    near = true if nearby is None else _wide(nearby)
+    use = agreed & (_kind(true) == 0) & (_kind(near) == 0)
     error, allowed, size = ((got - true)[use].abs(), (eager - true)[use].abs(), true[use].abs())
+    spread = (near - true)[use].abs()
     if not error.numel():
         return Error(0.0, 0.0)
     slack = (0.5 if sixteen else 2.0) * ulp if known else CLOSE_ULPS * ulp
     tiny = torch.finfo(torch.float32).tiny * ulp
-    whole = _rms(error) / (RMS_FACTOR * _rms(allowed) + slack * _rms(size) + tiny)
-    local = (_top(error) / (BLOCK_FACTOR * (_top(allowed) + slack * _top(size)) + tiny)).max().item()
+    whole = _rms(error) / (RMS_FACTOR * _rms(allowed) + MOVED_RMS * _rms(spread) + slack * _rms(size) + tiny)
+    most = BLOCK_FACTOR * (_top(allowed) + slack * _top(size)) + MOVED_BLOCK * _top(spread)
+    local = (_top(error) / (most + tiny)).max().item()
     return Error(_rms(error) / max(_rms(size), tiny), max(whole, local))
 
 
