@@ -65,8 +65,9 @@ def compare(
     rounds: int = 15,
     seconds: float | None = None,
     told: Callable[[int, int], None] | None = None,
+    replay: bool = True,
 ) -> dict[str, Timing]:
-    """Each contender's Timing from `rounds` interleaved rounds.
+    """Each contender's Timing from `rounds` interleaved rounds; on CUDA as a graph, or with `replay=False` as calls.
 
     With `seconds` given, fewer rounds (but at least three) once they are spent, and more, up to MOST_ROUNDS, while
     there is time and a Timing is not steady. What a contender returns is dropped before the next one runs. `told` hears
@@ -74,7 +75,7 @@ def compare(
     """
     device = torch.device(device)
     began = time.perf_counter()
-    timer = _cuda_timer(contenders, device) if device.type == "cuda" else _host_timer(contenders)
+    timer = _cuda_timer(contenders, device, replay) if device.type == "cuda" else _host_timer(contenders)
     samples: dict[str, list[float]] = {label: [] for label in contenders}
     labels = list(contenders)
     most = rounds if seconds is None else max(rounds, MOST_ROUNDS)
@@ -108,10 +109,10 @@ def _host_timer(contenders: Mapping[str, Work]) -> Callable[[str], float]:
     return lambda label: statistics.median(once(contenders[label]) for _ in range(bursts[label]))
 
 
-def _cuda_timer(contenders: Mapping[str, Work], device: torch.device) -> Callable[[str], float]:
+def _cuda_timer(contenders: Mapping[str, Work], device: torch.device, replay: bool) -> Callable[[str], float]:
     """Seconds of one run by events on the current stream, after a read of FLUSH_BYTES."""
     with torch.cuda.device(device):
-        ready = {label: _replayed(work) for label, work in contenders.items()}
+        ready = {label: _replayed(work) if replay else work for label, work in contenders.items()}
         filler = torch.ones(FLUSH_BYTES // 4, dtype=torch.int32, device=device)
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 

@@ -1,0 +1,170 @@
+"""python -m bench.memory [part of a case's name ...]: 81 memory-bound kernels on this GPU.
+
+In: parts of case names (all without any). Out: bench/results/memory_cuda.json: for each case microseconds of eager, Interfuse and Inductor (default and
+max-autotune), under graph replay and as plain calls, beside the ceiling twin (bench/twin.py), the time of a null kernel
+and of a null graph. Each case runs in a process of its own, all contenders interleaved in it, the second-level cache
+flushed by reading. Results are written after each case; a case that the file has at this commit is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from torch.utils._pytree import tree_flatten
+
+import interfuse
+from bench.__main__ import RESULTS, circumstances, commit
+from bench.memory_cases import CASES, FIRST, Case
+from bench.twin import twins
+from interfuse.tune.bench import Timing, compare
+
+CASE_SECONDS = 240
+MODES = {"inductor": None, "inductor_max": "max-autotune-no-cudagraphs"}
+PEERS = ("inductor", "inductor_max", "inductor_plain", "inductor_max_plain")
+"""Inductor's four: default and max-autotune, under graph replay and as plain calls."""
+
+
+def moved(values: Iterable[Any]) -> list[torch.Tensor]:
+    """Each tensor's memory once, whichever of its views is there, on the GPU and dense."""
+    found: dict[int, torch.Tensor] = {}
+    for t in tree_flatten(list(values))[0]:
+        if isinstance(t, torch.Tensor) and t.is_cuda:
+            found.setdefault(t.data_ptr(), t)
+    return list(found.values())
+
+
+def size(tensors: Iterable[torch.Tensor]) -> int:
+    """Bytes of the tensors."""
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
+def contenders(case: Case, peers: bool) -> dict[str, Callable[..., Any]]:
+    """Eager and the compiled forms of a case's function, by name."""
+    found = {"eager": case.function, "interfuse": interfuse.compile(case.function, dynamic=case.dynamic)}
+    for name, mode in MODES.items() if peers else ():
+        found[name] = torch.compile(case.function, dynamic=case.dynamic, mode=mode)
+    return found
+
+
+def measure(case: Case, rounds: int, peers: bool = True) -> dict[str, Any]:
+    """One case's microseconds, and the bytes that its tensors hold."""
+    inputs = case.inputs()
+    calls, out = {}, {}
+    with torch.no_grad():
+        reads, writes = moved(inputs), moved([case.function(*inputs)])
+        for name, f in contenders(case, peers).items():
+            try:
+                f(*inputs)
+            except Exception as error:  # a peer that fails on a case is left out, and says why
+                out[f"{name}_fails"] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+                continue
+            calls[name] = lambda f=f: f(*inputs)  # type: ignore[misc]
+        replayed = compare({**calls, **twins(reads, writes)}, "cuda", rounds)
+        plain = compare(calls, "cuda", rounds, replay=False)
+    ceiling = min((t for name, t in replayed.items() if name.startswith("twin")), key=lambda t: t.median)
+    out |= {name: _us(t) for name, t in replayed.items() if not name.startswith("twin")}
+    out |= {f"{name}_plain": _us(t) for name, t in plain.items()}
+    return {**out, "twin": _us(ceiling), "bytes": size(reads) + size(writes)}
+
+
+def _us(t: Timing) -> list[float]:
+    return [round(v * 1e6, 2) for v in (t.median, t.low, t.high)]
+
+
+def nothing() -> dict[str, float]:
+    """Microseconds of a kernel on one element, as a plain call and as a graph."""
+    one = torch.zeros(1, device="cuda")
+    calls = {"null": lambda: one.add_(1)}
+    plain, replayed = compare(calls, "cuda", 100, replay=False), compare(calls, "cuda", 100)
+    return {"null_kernel_us": round(plain["null"].median * 1e6, 2), "null_graph_us": _us(replayed["null"])[0]}
+
+
+def best_peer(row: Mapping[str, Any], names: Iterable[str] = PEERS) -> list[float] | None:
+    """The fastest of the named that the case has, as [median, low, high]."""
+    there = [row[n] for n in names if n in row]
+    return min(there, default=None, key=lambda t: t[0])
+
+
+def table(rows: Mapping[str, Any]) -> Table:
+    """Microseconds with the 95% interval of ours, the share of the twin's speed, and the gain over the best peers."""
+    out = Table("case", "twin us", "eager", "best Inductor", "interfuse", "95%", "of twin", "against Inductor", "")
+    for name, row in rows.items():
+        if "interfuse" not in row:
+            out.add_row(name, *[""] * 7, row.get("interfuse_fails", row.get("fails", "")))
+            continue
+        mine, peer = row["interfuse"], best_peer(row)
+        rival = best_peer(row, (*PEERS, "eager", "eager_plain"))
+        behind = "behind" if rival is not None and rival[0] < 0.97 * mine[1] else ""
+        cells = (f"{row['twin'][0]:.1f}", f"{row['eager'][0]:.1f}", f"{peer[0]:.1f}" if peer else "", f"{mine[0]:.1f}")
+        gain = f"{peer[0] / mine[0]:.2f}x" if peer else ""
+        out.add_row(name, *cells, f"{mine[1]:.1f}-{mine[2]:.1f}", f"{row['twin'][0] / mine[0]:.0%}", gain, behind)
+    return out
+
+
+def gain(rows: Mapping[str, Any], names: Iterable[str]) -> tuple[float, int]:
+    """The geometric mean of the best Inductor's time over ours, and of how many cases."""
+    ratios = [peer[0] / row["interfuse"][0] for n in names if (row := rows.get(n)) and (peer := best_peer(row))]
+    return (math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else float("nan")), len(ratios)
+
+
+def in_a_process(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """One case measured by a fresh process; what kept it from that under "fails"."""
+    command = [sys.executable, "-m", "bench.memory", "--case", name, "--rounds", str(args.rounds)]
+    command += ["--no-peers"] if args.no_peers else []
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=CASE_SECONDS, check=False)
+        return json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        return {"fails": f"took more than {CASE_SECONDS} s"}
+    except (json.JSONDecodeError, IndexError):
+        return {"fails": (done.stderr.strip().splitlines() or ["no output"])[-1]}
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench.memory", description="Measure memory-bound kernels.")
+    parser.add_argument("parts", nargs="*", help="measure cases whose name holds one of these")
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--no-peers", action="store_true", help="leave Inductor out")
+    parser.add_argument("--again", action="store_true", help="measure cases that the file has at this commit too")
+    parser.add_argument("--merge", type=Path, nargs="*", default=[], help="take the cases of these files in first")
+    parser.add_argument("--out", type=Path, default=RESULTS / "memory_cuda.json")
+    parser.add_argument("--commit", default=commit(), help="the commit that is measured, where this is no git checkout")
+    parser.add_argument("--case", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if not torch.cuda.is_available():
+        parser.error("PyTorch sees no GPU here; run this on a machine with one.")
+    if args.case:
+        print(json.dumps(measure(CASES[args.case], args.rounds, not args.no_peers)))
+        return 0
+    data = json.loads(args.out.read_text()) if args.out.exists() else {"cases": {}}
+    for path in args.merge:
+        data["cases"] |= json.loads(path.read_text())["cases"]
+    data |= {**nothing(), "circumstances": circumstances("cuda", args.commit)}
+    chosen = [n for n in CASES if not args.parts or any(p in n for p in args.parts)]
+    left = [n for n in chosen if args.again or data["cases"].get(n, {}).get("commit") != args.commit]
+    console = Console()
+    for name in track(left, "measuring", console=console):
+        data["cases"][name] = {**in_a_process(name, args), "commit": args.commit}
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text(json.dumps(data, indent=1) + "\n")
+    console.print(table({n: data["cases"][n] for n in CASES if n in data["cases"]}))
+    for label, names in (("the first 41", FIRST), ("all", CASES)):
+        mean, count = gain(data["cases"], names)
+        console.print(f"geometric mean against the best of Inductor's four, {label}: {mean:.2f}x of {count} cases")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
