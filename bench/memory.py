@@ -1,9 +1,10 @@
 """python -m bench.memory [part of a case's name ...]: 81 memory-bound kernels on this GPU.
 
-In: parts of case names (all without any). Out: bench/results/memory_cuda.json: for each case microseconds of eager, Interfuse and Inductor (default and
-max-autotune), under graph replay and as plain calls, beside the ceiling twin (bench/twin.py), the time of a null kernel
-and of a null graph. Each case runs in a process of its own, all contenders interleaved in it, the second-level cache
-flushed by reading. Results are written after each case; a case that the file has at this commit is not run again.
+In: parts of case names (all without any). Out: bench/results/memory_cuda.json: for each case microseconds of eager,
+Interfuse and Inductor (default and max-autotune), under graph replay and as plain calls, beside the ceiling twin
+(bench/twin.py), the time of a null kernel and of a null graph. Each case runs in a process of its own, all contenders
+interleaved in it, the second-level cache flushed by reading. Results are written after each case; a case that the file
+has at this commit is not run again.
 """
 
 from __future__ import annotations
