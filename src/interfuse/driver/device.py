@@ -18,10 +18,12 @@ from interfuse.build import compilers
 from interfuse.build import cpp as build_cpp
 from interfuse.build import triton as build_triton
 from interfuse.build.cache import Cache, open_cache
+from interfuse.build.cpp import Artifact
 from interfuse.build.resources import check
 from interfuse.device import cpu
 from interfuse.device.profile import DeviceProfile
 from interfuse.emit import cpp as emit_cpp
+from interfuse.emit import trampoline
 from interfuse.emit import triton as emit_triton
 from interfuse.ir.graph import Graph
 from interfuse.lower.families import CPU, GPU, Target
@@ -104,15 +106,20 @@ def _build_cpu(kernels: Sequence[Kernel], device: Device, knobs: Knobs, record: 
         except UnsupportedError as error:
             failed[kernel.name] = str(error)
     by_name = {k.name: k for k in kernels}
+    if len(sources) > 1:
+        sources.append((trampoline.NAME, trampoline.TEXT))
     launchers = {}
     cache = open_cache(knobs)
     if cache.warning:
         record.add("warning", "cache", error=cache.warning)
-    for (name, _), artifact in zip(sources, _artifacts(sources, knobs, cache), strict=True):
+    found = dict(zip((name for name, _ in sources), _artifacts(sources, knobs, cache), strict=True))
+    together = found.pop(trampoline.NAME, None)
+    jump = run_cpu.load_trampoline(together) if isinstance(together, Artifact) else None
+    for name, artifact in found.items():
         if isinstance(artifact, InterfuseError):
             failed[name] = str(artifact)
             continue
-        launchers[name] = run_cpu.load(artifact, by_name[name])
+        launchers[name] = run_cpu.load(artifact, by_name[name], jump)
         record.add(
             "kernel",
             name,

@@ -14,7 +14,7 @@ from torch._C._dynamo import guards
 from interfuse.run.pool import FROM_BYTES, SHARED, bytes_of
 from interfuse.run.views import Sizes, sized
 
-_empty_strided_cpu = guards._empty_strided_cpu  # type: ignore[attr-defined]
+empty_strided_cpu = guards._empty_strided_cpu  # type: ignore[attr-defined]
 """torch.empty_strided without its argument parser, which costs more than the allocation of a small tensor."""
 
 
@@ -40,5 +40,5 @@ def allocator(
     if pool_bytes:
         return lambda sizes: SHARED.empty_strided(shape_at(sizes), strides_at(sizes), dtype, pool_bytes)
     if static:
-        return lambda sizes: _empty_strided_cpu(fixed_shape, fixed_strides, dtype)
-    return lambda sizes: _empty_strided_cpu(shape_at(sizes), strides_at(sizes), dtype)
+        return lambda sizes: empty_strided_cpu(fixed_shape, fixed_strides, dtype)
+    return lambda sizes: empty_strided_cpu(shape_at(sizes), strides_at(sizes), dtype)

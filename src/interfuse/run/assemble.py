@@ -6,7 +6,7 @@ calls read the newest, as in the captured order; kernels read the one laid out a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,14 +15,16 @@ import torch
 from interfuse.base.errors import GraphError, UnsupportedError
 from interfuse.capture.torch_types import to_torch
 from interfuse.ir.graph import Graph
-from interfuse.ir.index import Dim
+from interfuse.ir.index import Dim, unwrap, wrap
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node
 from interfuse.ir.ops import MOVES
-from interfuse.lower.kernel import Kernel
+from interfuse.lower.kernel import Param
+from interfuse.plan.memory import node_bytes
 from interfuse.plan.plan import KernelStep, LibraryStep, ProviderStep
 from interfuse.plan.plan import Step as PlanStep
 from interfuse.run.allocate import allocator
+from interfuse.run.launch import Launch, Launcher, Operand, Result
 from interfuse.run.library import Slots, call_step, mutated
 from interfuse.run.providers import PROVIDERS, available
 from interfuse.run.views import (
@@ -33,12 +35,8 @@ from interfuse.run.views import (
     layout_through,
     relaid,
     sized,
-    static,
     view_step,
 )
-
-Launcher = Callable[[Sequence[torch.Tensor], Sequence[int]], Any]
-"""Runs a built kernel on the tensors behind its parameters (scratch left out) and its symbols' values, in order."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +50,12 @@ class Held:
 
 @dataclass
 class Op:
-    """One step of the program with the slots that it reads and fills; `drops` are set to None after it."""
+    """One step of the program with the slots that it reads and fills; `launch` says what it is where it is a kernel."""
 
     run: Step
     reads: tuple[int, ...]
     writes: tuple[int, ...]
-    drops: tuple[int, ...] = ()
+    launch: Launch | None = None
 
 
 @dataclass
@@ -93,15 +91,24 @@ class Assembler:
         self.device = torch.device(graph.device)
         self.slots = Slots()
         self.scope = Scope()
-        self._roots = 0
+        self.storage_bytes: list[int] = []  # by root, at the example's sizes
+        self.roots_of: dict[int, frozenset[int]] = {}  # by slot
         for given in graph.inputs:
-            self.scope.add(given.node, Held(self.slots.new(), given.layout, self.new_root()))
+            # What a forward graph is given lives on outside of it; a backward graph is given its inputs for good.
+            counts = graph.name == "backward" and given.kind == "user"
+            self.scope.add(given.node, self.hold(given.layout, self.new_root(given.node if counts else None)))
         self.buffers = {node: held[0] for node, held in self.scope.held.items()}
 
-    def new_root(self) -> frozenset[int]:
-        """A storage that nothing else lies in."""
-        self._roots += 1
-        return frozenset((self._roots,))
+    def new_root(self, node: Node | None) -> frozenset[int]:
+        """A storage that nothing else lies in, as large as `node`."""
+        self.storage_bytes.append(0 if node is None else node_bytes(node, dict(self.graph.hints)))
+        return frozenset((len(self.storage_bytes) - 1,))
+
+    def hold(self, layout: Layout | None, roots: frozenset[int]) -> Held:
+        """A new slot for a value that lies in the storages `roots`."""
+        held = Held(self.slots.new(), layout, roots)
+        self.roots_of[held.slot] = roots
+        return held
 
     def find(self, scope: Scope, node: Node, who: str, strides: tuple[Dim, ...] | None = None) -> Held:
         """Where `node` stands, newest first but for one laid out as `strides`; a view is made where it is a movement.
@@ -124,7 +131,7 @@ class Assembler:
         options = [(h, h.layout and layout_through(h.layout, chain)) for h in reversed(scope.versions(base))]
         held, layout = next(((h, lay) for h, lay in options if lay is not None), options[0])
         # A reshape that copies at run time is still counted as sharing storage: the safe side for outputs and mutation.
-        view = Held(self.slots.new(), layout and Layout(layout.strides), held.roots)
+        view = self.hold(layout and Layout(layout.strides), held.roots)
         scope.ops.append(Op(view_step(held.slot, view.slot, held.layout, chain), (held.slot,), (view.slot,)))
         scope.add(node, view)
         return view
@@ -156,8 +163,8 @@ class Assembler:
             if node is None:
                 outs.append(None)
                 continue
-            roots = self.new_root() if call.view_of is None else operands[call.view_of].roots
-            held = Held(self.slots.new(), layout and Layout(layout.strides), roots)
+            roots = self.new_root(node) if call.view_of is None else operands[call.view_of].roots
+            held = self.hold(layout and Layout(layout.strides), roots)
             scope.add(node, held)
             outs.append(held.slot)
         run, dirty = call_step(call, self.graph, [o.slot for o in operands], outs, self.slots)
@@ -171,7 +178,7 @@ class Assembler:
                 continue
             if not safe and node in later:
                 old = scope.held[node][-1]
-                new = Held(self.slots.new(), old.layout, self.new_root())
+                new = self.hold(old.layout, self.new_root(node))
                 scope.ops.append(Op(_copy_step(old.slot, new.slot), (old.slot,), (new.slot,)))
                 safe = [new]
             scope.held[node] = safe
@@ -193,34 +200,27 @@ class Assembler:
         reads = [self.find(scope, node, who, p.strides) for node, p in zip(step.inputs, ins, strict=True)]
         held = []
         for node, param in zip(step.outputs, outs, strict=True):
-            held.append(Held(self.slots.new(), Layout(param.strides), self.new_root()))
+            held.append(self.hold(Layout(param.strides), self.new_root(node)))
             scope.add(node, held[-1])
-        makers = [
-            allocator(
-                node.shape,
-                param.strides,
-                to_torch(node.dtype),
-                self.device,
-                self.pool_bytes if node in self.results else 0,
-            )
-            for node, param in zip(step.outputs, outs, strict=True)
-        ]
-        run = _kernel_step(
+        launch = Launch(
             kernel,
             self.launchers[kernel.name],
-            [h.slot for h in reads],
-            [(p.strides, to_torch(p.dtype)) for p in ins],
-            [h.slot for h in held],
-            makers,
+            tuple(Operand(h.slot, p.strides, to_torch(p.dtype)) for h, p in zip(reads, ins, strict=True)),
+            tuple(self._result(h.slot, node, p) for h, node, p in zip(held, step.outputs, outs, strict=True)),
         )
-        scope.ops.append(Op(run, tuple(h.slot for h in reads), tuple(h.slot for h in held)))
+        scope.ops.append(Op(launch.step(), tuple(h.slot for h in reads), tuple(h.slot for h in held), launch))
+
+    def _result(self, slot: int, node: Node, param: Param) -> Result:
+        dtype, pool_bytes = to_torch(node.dtype), self.pool_bytes if node in self.results else 0
+        make = allocator(node.shape, param.strides, dtype, self.device, pool_bytes)
+        return Result(slot, unwrap(wrap(node.size) * node.dtype.bytes), param.strides, dtype, make)
 
     def _provider(self, scope: Scope, step: ProviderStep) -> None:
         reason = available(step.provider, step.operands[0].dtype, self.graph.device)
         if reason is not None:
             raise UnsupportedError(f"{reason}; its region runs the library path.")
         reads = [self.find(scope, node, f"provider {step.provider}").slot for node in step.operands]
-        held = Held(self.slots.new(), contiguous(step.output.shape), self.new_root())
+        held = self.hold(contiguous(step.output.shape), self.new_root(step.output))
         scope.add(step.output, held)
         routine, attrs, out = PROVIDERS[step.provider].run, dict(step.attrs), held.slot
         shape_at, rank = sized(step.output.shape), len(step.output.shape)
@@ -259,43 +259,3 @@ def _copy_step(source: int, target: int) -> Step:
         slots[target] = copied(tensor, tensor.stride())
 
     return run
-
-
-def _kernel_step(
-    kernel: Kernel,
-    launcher: Launcher,
-    reads: list[int],
-    expected: list[tuple[tuple[Dim, ...], torch.dtype]],
-    outs: list[int],
-    makers: list[Callable[[Mapping[str, int]], torch.Tensor]],
-) -> Step:
-    operands = tuple((i, static(s), sized(s), t) for i, (s, t) in zip(reads, expected, strict=True))
-    fresh = tuple(zip(outs, makers, strict=True))
-    results, symbols = [p for p in kernel.params if p.mode == "out"], kernel.symbols
-    if results and all(0 in p.shape for p in results):
-
-        def allocate(slots: list[Any]) -> None:
-            for i, make in fresh:
-                slots[i] = make(slots[0])
-
-        return allocate
-
-    def launch(slots: list[Any]) -> None:
-        tensors = []
-        sizes = slots[0]
-        for i, known, strides_at, dtype in operands:
-            tensor = slots[i]
-            if tensor.dtype is not dtype:
-                # PyTorch states f32 for some results of narrow calls (batch norm's statistics) that are narrow.
-                tensor = tensor.to(dtype)
-            strides = strides_at(sizes) if known is None else known
-            if tensor.stride() != strides:
-                # The kernel's addresses assume these strides; what lies otherwise is copied, never misread.
-                tensor = relaid(tensor, strides)
-            tensors.append(tensor)
-        for i, make in fresh:
-            slots[i] = made = make(sizes)
-            tensors.append(made)
-        launcher(tensors, tuple([sizes[name] for name in symbols]) if symbols else ())
-
-    return launch

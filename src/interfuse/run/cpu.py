@@ -9,22 +9,41 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 
 from interfuse.base.errors import CacheError, LaunchError
 from interfuse.build.cpp import Artifact
+from interfuse.emit.trampoline import NAME
 from interfuse.lower.kernel import Kernel
+
+T = TypeVar("T")
+
+
+class Trampoline:
+    """Runs several kernels in one C call (emit/trampoline.py)."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._function = library[NAME]
+        self._function.restype = None
+        self._function.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p)
+
+    def __call__(self, table: Sequence[int], bases: int, sizes: int) -> Callable[[Sequence[int], Sequence[int]], None]:
+        """A function that runs `table` on so many bases (addresses) and sizes."""
+        function, packed = self._function, struct.pack(f"{len(table)}l", *table)
+        pack_bases, pack_sizes = struct.Struct(f"{bases}P").pack, struct.Struct(f"{sizes}l").pack
+        return lambda bases, sizes: function(packed, pack_bases(*bases), pack_sizes(*sizes))
 
 
 class Launcher:
     """A loaded kernel. Calling it runs it to the end on the caller's thread and OpenMP's; the GIL is free meanwhile."""
 
-    __slots__ = ("_counts", "_function", "_library", "_pack_buffers", "_pack_sizes", "name")
+    __slots__ = ("_counts", "_function", "_library", "_pack_buffers", "_pack_sizes", "name", "trampoline")
 
-    def __init__(self, library: ctypes.CDLL, kernel: Kernel) -> None:
-        self.name = kernel.name
+    def __init__(self, library: ctypes.CDLL, kernel: Kernel, trampoline: Trampoline | None = None) -> None:
+        self.name, self.trampoline = kernel.name, trampoline
         self._library = library
         self._function = library[kernel.name]
         self._function.restype = None
@@ -32,6 +51,11 @@ class Launcher:
         self._counts = sum(p.mode != "scratch" for p in kernel.params), len(kernel.symbols)
         self._pack_buffers = struct.Struct(f"{self._counts[0]}P").pack
         self._pack_sizes = struct.Struct(f"{self._counts[1]}l").pack
+
+    @property
+    def address(self) -> int:
+        """Where the kernel's function lies, for a table of the trampoline."""
+        return ctypes.cast(self._function, ctypes.c_void_p).value or 0
 
     def __call__(self, tensors: Sequence[torch.Tensor], sizes: Sequence[int] = ()) -> None:
         """Run the kernel on the buffers of its parameters in order, scratch left out; a data_ptr() is element 0.
@@ -48,10 +72,23 @@ class Launcher:
             ) from None
         self._function(buffers, packed)
 
+    def at(self, addresses: Sequence[int], sizes: Sequence[int]) -> None:
+        """Run the kernel on the addresses of its buffers; both counts are the caller's to get right."""
+        self._function(self._pack_buffers(*addresses), self._pack_sizes(*sizes))
 
-def load(artifact: Artifact, kernel: Kernel) -> Launcher:
+
+def load(artifact: Artifact, kernel: Kernel, trampoline: Trampoline | None = None) -> Launcher:
     """The Launcher of a built kernel. CacheError where the library is not the one that was built, LaunchError where it
     cannot be loaded."""
+    return _loaded(artifact, lambda library: Launcher(library, kernel, trampoline))
+
+
+def load_trampoline(artifact: Artifact) -> Trampoline:
+    """The built trampoline. Errors as `load`."""
+    return _loaded(artifact, Trampoline)
+
+
+def _loaded(artifact: Artifact, made: Callable[[ctypes.CDLL], T]) -> T:
     try:
         data = artifact.path.read_bytes()
     except OSError as error:
@@ -59,6 +96,6 @@ def load(artifact: Artifact, kernel: Kernel) -> Launcher:
     if hashlib.sha256(data).hexdigest() != artifact.sha256:
         raise CacheError(f"{artifact.path} does not match its hash; remove its folder and build the kernel again.")
     try:
-        return Launcher(ctypes.CDLL(str(artifact.path)), kernel)
+        return made(ctypes.CDLL(str(artifact.path)))
     except (OSError, AttributeError) as error:
         raise LaunchError(f"{artifact.path} cannot be loaded ({error}); remove it and build it again.") from error

@@ -1,20 +1,19 @@
 """The program: a plan made ready to run. In: a Plan, launchers of its kernels, the record. Out: a callable on tensors.
 
 Everything is decided when the program is built: a run walks a flat list of closures over numbered slots and drops each
-value after its last use. A region that runs kernels or providers keeps its captured calls as a backup: where one of its
-steps raises, the region runs the captured calls on its inputs, which are still whole, and stays with them from then on.
-Besides that one flag a region, runs share nothing, so any number of threads may run one program.
+value after its last use. A region that runs kernels or providers keeps its captured calls as a backup (run/guarded.py);
+kernels that follow each other are joined into one C call where that takes no more memory (run/burst.py). Besides one
+flag a region, runs share nothing, so any number of threads may run one program.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from interfuse.base.errors import GraphError, LaunchError, UnsupportedError
+from interfuse.base.errors import GraphError, UnsupportedError
 from interfuse.base.record import Record
 from interfuse.capture.template import decode
 from interfuse.ir.graph import Graph, Literal, Output
@@ -24,55 +23,14 @@ from interfuse.ir.ops import MOVES
 from interfuse.plan.plan import Candidate, LibraryStep, Plan
 from interfuse.plan.plan import Step as PlanStep
 from interfuse.plan.planner import library_plan
-from interfuse.run.assemble import Assembler, Held, Launcher, Op, Scope
+from interfuse.run.arena import Meter
+from interfuse.run.assemble import Assembler, Held, Op, Scope
+from interfuse.run.burst import Burst, Unit, join
+from interfuse.run.guarded import Guarded, Ready, walk
+from interfuse.run.launch import Launcher
 from interfuse.run.library import mutated, symbol_reader
 from interfuse.run.outputs import output_storages
-from interfuse.run.views import Step, copied, relaid, sized, static
-
-Ready = tuple[tuple[Step, tuple[int, ...]], ...]
-"""Steps in order, each with the slots that it is the last to use."""
-
-
-def _walk(steps: Ready, slots: list[Any]) -> None:
-    for run, drops in steps:
-        run(slots)
-        for i in drops:
-            slots[i] = None
-
-
-class _Guarded:
-    """A region with a backup. `clears`: slots that a failed try may leave filled; `drops`: those that end here."""
-
-    def __init__(
-        self, name: str, choice: Ready, backup: Ready, clears: tuple[int, ...], drops: tuple[int, ...], record: Record
-    ) -> None:
-        self.name, self.choice, self.backup, self.clears, self.drops = name, choice, backup, clears, drops
-        self.failed = False
-        self._record, self._lock = record, threading.Lock()
-
-    def __call__(self, slots: list[Any]) -> None:
-        """Run the choice, or the backup where the choice fails now or failed before."""
-        reason = ""
-        if not self.failed:
-            try:
-                _walk(self.choice, slots)
-            except (LaunchError, RuntimeError) as error:
-                reason = f"{type(error).__name__}: {error}"
-        if self.failed or reason:
-            # Here the exception is gone, and with it the frames that keep half-made values alive.
-            self._fall_back(slots, reason)
-        for i in self.drops:
-            slots[i] = None
-
-    def _fall_back(self, slots: list[Any], reason: str) -> None:
-        if reason:
-            for i in self.clears:
-                slots[i] = None
-        with self._lock:
-            if not self.failed:
-                self.failed = True
-                self._record.add("fallback", self.name, error=reason)
-        _walk(self.backup, slots)
+from interfuse.run.views import copied, relaid, sized, static
 
 
 class Program:
@@ -100,6 +58,11 @@ class Program:
         self._dynamic = bool(self._sizes_needed(graph))
         self.plan = plan
 
+    @property
+    def bursts(self) -> tuple[int, ...]:
+        """How many kernels each of its bursts runs."""
+        return tuple(step.count for step, _ in self._steps if isinstance(step, Burst))
+
     @staticmethod
     def _sizes_needed(graph: Graph) -> bool:
         return bool(graph.symbols) or any(i.node.attr("symbol") is not None for i in graph.inputs)
@@ -125,7 +88,7 @@ class Program:
         inputs.clear()
         if self._dynamic:
             slots[0] = self._sizes(slots)
-        _walk(self._steps, slots)
+        walk(self._steps, slots)
         return [give(slots) for give in self._outputs]
 
 
@@ -150,7 +113,7 @@ class _Builder:
             self._region(position)
         self.kept: set[int] = set()
         self.outputs = self._finish()
-        self.steps = self._ready()
+        self.steps = join(self._units(), self._meter(), self._meter(), dict(plan.graph.hints))
 
     # --- Regions
 
@@ -199,6 +162,7 @@ class _Builder:
             made_here = any(ours.slot in op.writes for op in tried.ops)
             slot = ours.slot if made_here else assembler.slots.new()
             target = Held(slot, ours.layout, ours.roots | theirs.roots)
+            assembler.roots_of[slot] = ours.roots
             same = ours.layout is not None and theirs.layout == ours.layout
             wanted = static(ours.layout.strides) if ours.layout is not None and not same else None
             if not made_here:
@@ -253,47 +217,52 @@ class _Builder:
 
     # --- Lifetimes
 
-    def _ready(self) -> Ready:
-        """The blocks as steps; each slot is dropped after its last use, inputs of a region with a backup at its end."""
+    def _units(self) -> list[Unit]:
+        """The blocks as units; each slot is dropped after its last use, inputs of a region with a backup at its end."""
         last: dict[int, int] = {1 + k: -1 for k in range(len(self.plan.graph.inputs))}
         for number, block in enumerate(self.blocks):
             for op in block if isinstance(block, list) else (*block[1], *block[2]):
                 last.update(dict.fromkeys((*op.reads, *op.writes), number))
         constants = {i for i, value in enumerate(self.assembler.slots.initial) if value is not None}
         never = self.kept | constants | {0}
-        steps: list[tuple[Step, tuple[int, ...]]] = []
+        units: list[Unit] = []
         for number, block in enumerate(self.blocks):
             ending = {s for s, n in last.items() if n == number} - never
             if isinstance(block, list):
-                steps += _dropping(block, ending)
+                units += [Unit(op.run, drops, ((op, drops),), frozenset(drops)) for op, drops in _parts(block, ending)]
                 continue
             name, choice, backup = block
             ours, theirs = _inner(choice), _inner(backup)
             both = (ours | theirs) & ending - (ours & theirs)
-            guard = _Guarded(
-                name,
-                _dropping(choice, ours & both),
-                _dropping(backup, theirs & both),
-                tuple(sorted(ours)),
-                tuple(sorted(ending - both)),
-                self.record,
-            )
-            steps.append((guard, ()))
-        return tuple(steps)
+            parts, second = _parts(choice, ours & both), _parts(backup, theirs & both)
+            clears, drops = tuple(sorted(ours)), tuple(sorted(ending - both))
+            guard = Guarded(name, _ready(parts), _ready(second), clears, drops, self.record)
+            units.append(Unit(guard, (), parts, frozenset(ending)))
+        return units
+
+    def _meter(self) -> Meter:
+        """A meter of the bytes that live when the program begins."""
+        meter = Meter(self.assembler.roots_of, self.assembler.storage_bytes)
+        meter.add(range(1, 1 + len(self.plan.graph.inputs)))
+        return meter
 
 
 def _inner(ops: Sequence[Op]) -> set[int]:
     return {s for op in ops for s in op.writes}
 
 
-def _dropping(ops: Sequence[Op], ending: set[int]) -> Ready:
-    """The operations with each of the slots `ending` dropped after the last one that uses it."""
+def _parts(ops: Sequence[Op], ending: set[int]) -> tuple[tuple[Op, tuple[int, ...]], ...]:
+    """The operations, each with those of the slots `ending` that it is the last to use."""
     left, out = set(ending), []
     for op in reversed(ops):
         drops = left & {*op.reads, *op.writes}
         left -= drops
-        out.append((op.run, tuple(sorted(drops))))
+        out.append((op, tuple(sorted(drops))))
     return tuple(reversed(out))
+
+
+def _ready(parts: Sequence[tuple[Op, tuple[int, ...]]]) -> Ready:
+    return tuple((op.run, drops) for op, drops in parts)
 
 
 def _plain(output: Output, graph: Graph) -> Callable[[list[Any]], Any]:

@@ -20,7 +20,8 @@ from interfuse.base.record import Record
 from interfuse.base.store import Store
 from interfuse.ir.graph import Graph
 from interfuse.plan.plan import Plan, Region
-from interfuse.run.assemble import Launcher, results_of
+from interfuse.run.assemble import results_of
+from interfuse.run.launch import Launcher
 from interfuse.run.program import subject
 from interfuse.run.real import real_tensors
 from interfuse.tune import trial

@@ -22,7 +22,7 @@ from interfuse.ir.index import symbols
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node, make, topological
 from interfuse.plan.plan import KernelStep, LibraryStep, Plan, Region
-from interfuse.run.assemble import Launcher
+from interfuse.run.launch import Launcher
 from interfuse.run.program import Program
 from interfuse.run.views import Sizes, chain_to, concrete, layout_through, relaid
 

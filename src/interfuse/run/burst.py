@@ -1,0 +1,200 @@
+"""Consecutive kernel launches as one C call. In: the units of a program. Out: its steps, bursts among them.
+
+A burst allocates its results and one arena, in which values live that only its own kernels read (run/arena.py), and
+hands addresses to the trampoline: no tensor is made for such a value. Where anything fails, nothing has been written
+but fresh memory: the units run one by one, each with its own backup.
+
+Within a burst results exist and operands live somewhat longer than unit by unit. So units are joined only where the
+program, as counted at the example's sizes, never holds more bytes than it would at its peak without.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from interfuse.base.errors import LaunchError
+from interfuse.emit.trampoline import MOST_ARGUMENTS
+from interfuse.ir.index import at_sizes
+from interfuse.run import arena
+from interfuse.run.allocate import empty_strided_cpu
+from interfuse.run.arena import Arena, Meter, Value
+from interfuse.run.assemble import Op
+from interfuse.run.cpu import Launcher
+from interfuse.run.guarded import Guarded, Ready, walk
+from interfuse.run.launch import Launch, Operand, Result, on_addresses
+from interfuse.run.views import Sizes, Step, sized, static
+
+LONGEST = 256
+"""Units that one burst joins at most."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A step of the program, the slots to empty after it, and what it is made of: its operations with the slots that
+    each is the last to use, and every slot whose life ends in it."""
+
+    step: Step
+    drops: tuple[int, ...]
+    parts: tuple[tuple[Op, tuple[int, ...]], ...]
+    ends: frozenset[int]
+
+    @property
+    def launches(self) -> list[Launch]:
+        """Its kernels; empty where it is anything else, or cannot be part of a burst."""
+        found = [op.launch for op, _ in self.parts if op.launch is not None and _callable(op.launch)]
+        return found if len(found) == len(self.parts) else []
+
+
+def _callable(launch: Launch) -> bool:
+    most = max(len(launch.reads) + len(launch.outs), len(launch.kernel.symbols))
+    here = isinstance(launch.launcher, Launcher) and launch.launcher.trampoline is not None
+    return here and most <= MOST_ARGUMENTS and not launch.is_empty
+
+
+def join(units: Sequence[Unit], meter: Meter, again: Meter, hints: Mapping[str, int]) -> Ready:
+    """The steps of the program. Both meters hold what lives when it begins."""
+    if not any(a.launches and b.launches for a, b in itertools.pairwise(units)):
+        return tuple((u.step, u.drops) for u in units)
+    limit, steps, k = _peak(units, meter), [], 0
+    while k < len(units):
+        count = _run_from(units, k)
+        while count > 1 and not _fits(units[k : k + count], again, limit, hints):
+            count = count * 3 // 4
+        end = k + max(count, 1)
+        unit = units[k]
+        steps.append((unit.step, unit.drops) if end == k + 1 else (Burst(units[k:end], hints), ()))
+        for u in units[k:end]:
+            again.add(s for op, _ in u.parts for s in op.writes)
+            again.drop(u.ends)
+        k = end
+    return tuple(steps)
+
+
+def _peak(units: Sequence[Unit], meter: Meter) -> int:
+    """The most bytes held at once when the units run one by one."""
+    most = meter.bytes
+    for unit in units:
+        for op, drops in unit.parts:
+            meter.add(op.writes)
+            most = max(most, meter.bytes)
+            meter.drop(drops)
+        meter.drop(unit.ends)
+    return most
+
+
+def _run_from(units: Sequence[Unit], start: int) -> int:
+    """How many units from `start` are kernels that find each other's results as they expect them."""
+    made: dict[int, Result] = {}
+    for count, unit in enumerate(units[start : start + LONGEST]):
+        for launch in unit.launches:
+            if any(o.slot in made and not _as_made(o, made[o.slot]) for o in launch.reads):
+                return count
+            made |= {r.slot: r for r in launch.outs}
+        if not unit.launches:
+            return count
+    return len(units[start : start + LONGEST])
+
+
+def _as_made(operand: Operand, result: Result) -> bool:
+    return operand.strides == result.strides and operand.dtype is result.dtype
+
+
+def _fits(units: Sequence[Unit], meter: Meter, limit: int, hints: Mapping[str, int]) -> bool:
+    return meter.bytes + _Layout(units, hints).bytes <= limit
+
+
+class _Layout:
+    """Where the values of a burst lie: its launches, the results that outlive it, the arena of the others.
+
+    `block_of` gives the block of each slot that a launch fills, `bytes` all blocks at the example's sizes.
+    """
+
+    def __init__(self, units: Sequence[Unit], hints: Mapping[str, int]) -> None:
+        self.launches = [launch for unit in units for launch in unit.launches]
+        self.launchers = [launch.launcher for launch in self.launches if isinstance(launch.launcher, Launcher)]
+        self.ends = frozenset().union(*(u.ends for u in units))
+        made = {r.slot: (r, k) for k, launch in enumerate(self.launches) for r in launch.outs}
+        last = {o.slot: k for k, launch in enumerate(self.launches) for o in launch.reads}
+        self.results = [r for slot, (r, _) in made.items() if slot not in self.ends]
+        inside = [slot for slot in made if slot in self.ends]
+        values = [Value(made[s][0].bytes, made[s][1], last.get(s, made[s][1])) for s in inside]
+        kept = [Value(r.bytes, made[r.slot][1]) for r in self.results]
+        self.arena: Arena = arena.plan(values, kept, hints)
+        self.block_of = {r.slot: k for k, r in enumerate(self.results)}
+        self.block_of |= dict(zip(inside, self.arena.block_of, strict=True))
+        _, total = self.arena.offsets(at_sizes(size, hints) for size in self.arena.own)
+        self.bytes = total + sum(at_sizes(r.bytes, hints) for r in self.results)
+
+
+class Burst:
+    """Units joined. It keeps to them one by one once one of them has fallen back."""
+
+    def __init__(self, units: Sequence[Unit], hints: Mapping[str, int]) -> None:
+        layout = _Layout(units, hints)
+        self.units: Ready = tuple((u.step, u.drops) for u in units)
+        self.count = len(layout.launches)
+        self._guards = [u.step for u in units if isinstance(u.step, Guarded)]
+        self._results = tuple(r.slot for r in layout.results)
+        self._drops = tuple(sorted(layout.ends - layout.block_of.keys()))
+        self._launch = _launch(layout)
+        self._whole = True
+
+    def __call__(self, slots: list[Any]) -> None:
+        """Run every kernel in one call, or the units one by one where that fails now or a unit failed before."""
+        if self._whole:
+            try:
+                self._launch(slots)
+            except (LaunchError, RuntimeError):
+                done = False
+            else:
+                done = True
+            for i in self._drops if done else self._results:
+                slots[i] = None
+            if done:
+                return
+        walk(self.units, slots)
+        self._whole = not any(g.failed for g in self._guards)
+
+
+def _launch(layout: _Layout) -> Step:
+    """The step that allocates and launches."""
+    read: dict[Operand, int] = {}
+    for launch in layout.launches:
+        for operand in launch.reads:
+            if operand.slot not in layout.block_of:
+                read.setdefault(operand, len(read))
+    symbols = tuple(dict.fromkeys(s for launch in layout.launches for s in launch.kernel.symbols))
+    table = [len(layout.launches)]
+    for launch, launcher in zip(layout.launches, layout.launchers, strict=True):
+        given = [read[o] if o in read else len(read) + layout.block_of[o.slot] for o in launch.reads]
+        taken = [len(read) + layout.block_of[r.slot] for r in launch.outs]
+        numbers = [symbols.index(s) for s in launch.kernel.symbols]
+        table += [launcher.address, len(given + taken), *given, *taken, len(numbers), *numbers]
+    bases = len(read) + len(layout.results) + len(layout.arena.own)
+    trampoline = layout.launchers[0].trampoline
+    assert trampoline is not None
+    run = trampoline(table, bases, len(symbols))
+    return on_addresses(tuple(read), layout.results, symbols, run, _addresses(layout.arena))
+
+
+def _addresses(found: Arena) -> Callable[[Sizes, list[int]], torch.Tensor] | None:
+    """A function that allocates the arena, adds the address of each of its blocks to a list, and gives the arena to
+    hold; None where there is none."""
+    if not found.own:
+        return None
+    own, own_at = static(found.own), sized(found.own)
+    known = None if own is None else found.offsets(own)
+
+    def add(sizes: Sizes, bases: list[int]) -> torch.Tensor:
+        starts, total = found.offsets(own_at(sizes)) if known is None else known
+        memory: torch.Tensor = empty_strided_cpu((total,), (1,), torch.uint8)
+        base = memory.data_ptr()
+        bases += [base + start for start in starts]
+        return memory
+
+    return add

@@ -1,0 +1,125 @@
+"""One kernel launch as a step of a program. In: a kernel, its launcher, slots. Out: a closure over slots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from interfuse.ir.index import Dim
+from interfuse.lower.kernel import Kernel
+from interfuse.run import cpu
+from interfuse.run.views import Sizes, Step, Strides, relaid, sized, static
+
+Launcher = Callable[[Sequence[torch.Tensor], Sequence[int]], Any]
+"""Runs a built kernel on the tensors behind its parameters (scratch left out) and its symbols' values, in order."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What a kernel reads: its slot, and the strides and type that the kernel was built for."""
+
+    slot: int
+    strides: tuple[Dim, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a kernel writes: its slot, its bytes, how it lies, and the function that gives it memory."""
+
+    slot: int
+    bytes: Dim
+    strides: tuple[Dim, ...]
+    dtype: torch.dtype
+    make: Callable[[Sizes], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel with its launcher, operands and results in the order of its parameters."""
+
+    kernel: Kernel
+    launcher: Launcher
+    reads: tuple[Operand, ...]
+    outs: tuple[Result, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """True where no result ever has an element."""
+        results = [p for p in self.kernel.params if p.mode == "out"]
+        return bool(results) and all(0 in p.shape for p in results)
+
+    def step(self) -> Step:
+        """Allocate the results and launch; where no result has an element, nothing is launched."""
+        if self.is_empty:
+            outs = tuple((o.slot, o.make) for o in self.outs)
+
+            def allocate(slots: list[Any]) -> None:
+                for i, make in outs:
+                    slots[i] = make(slots[0])
+
+            return allocate
+        if isinstance(self.launcher, cpu.Launcher):
+            return on_addresses(self.reads, self.outs, self.kernel.symbols, self.launcher.at)
+        return on_tensors(self.reads, self.outs, self.kernel.symbols, self.launcher)
+
+
+def on_tensors(reads: Sequence[Operand], outs: Sequence[Result], symbols: Sequence[str], run: Launcher) -> Step:
+    """A step that calls `run` on the operands, the results, which it allocates, and the values of the symbols."""
+    given = tuple((o.slot, static(o.strides) or (), sized(o.strides), o.dtype) for o in reads)
+    fresh = tuple((r.slot, r.make) for r in outs)
+
+    def launch(slots: list[Any]) -> None:
+        sizes, tensors = slots[0], []
+        for i, known, strides_at, dtype in given:
+            tensor, strides = slots[i], known or strides_at(sizes)
+            if tensor.stride() != strides or tensor.dtype is not dtype:
+                tensor = fitted(tensor, strides, dtype)
+            tensors.append(tensor)
+        for i, make in fresh:
+            slots[i] = made = make(sizes)
+            tensors.append(made)
+        run(tensors, [sizes[name] for name in symbols])
+
+    return launch
+
+
+def on_addresses(
+    reads: Sequence[Operand],
+    outs: Sequence[Result],
+    symbols: Sequence[str],
+    run: Callable[[list[int], list[int]], Any],
+    arena: Callable[[Sizes, list[int]], torch.Tensor] | None = None,
+) -> Step:
+    """As `on_tensors`, on the CPU addresses of the tensors. `arena` adds more addresses and gives what to hold on to.
+
+    This is most of what a small kernel costs, so it goes through the tensors once and makes nothing else.
+    """
+    given = tuple((o.slot, static(o.strides) or (), sized(o.strides), o.dtype) for o in reads)
+    fresh = tuple((r.slot, r.make) for r in outs)
+
+    def launch(slots: list[Any]) -> None:
+        sizes, bases = slots[0], []
+        held: Any = None
+        for i, known, strides_at, dtype in given:
+            tensor, strides = slots[i], known or strides_at(sizes)
+            if tensor.stride() != strides or tensor.dtype is not dtype:
+                held = held, (tensor := fitted(tensor, strides, dtype))
+            bases.append(tensor.data_ptr())
+        for i, make in fresh:
+            slots[i] = made = make(sizes)
+            bases.append(made.data_ptr())
+        if arena is not None:
+            held = held, arena(sizes, bases)
+        run(bases, [sizes[name] for name in symbols])
+
+    return launch
+
+
+def fitted(tensor: torch.Tensor, strides: Strides, dtype: torch.dtype) -> torch.Tensor:
+    """The tensor as a kernel expects it. A kernel's addresses assume strides and type: what lies otherwise is copied,
+    never misread. PyTorch states f32 for some results of narrow calls (batch norm's statistics) that are narrow."""
+    return relaid(tensor if tensor.dtype is dtype else tensor.to(dtype), strides)
