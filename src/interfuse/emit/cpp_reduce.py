@@ -21,7 +21,7 @@ CARRY_ROUNDS = 16
 PLACES = frozenset(("argmax", "argmin"))
 """Reductions that give a place."""
 
-_REDUCERS = {"sum": "Sum", "prod": "Product", "max": "Largest", "min": "Smallest", "any": "Any", "all": "All"}
+_REDUCERS = {"sum": "Sum", "prod": "Product", "any": "Any", "all": "All"}
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def accumulator(r: Reduce, extent: Dim, vector: bool, step: int) -> Accumulator:
             raise UnsupportedError(f"{r.op} over {extent} elements: their places pass 32 bits.")
         kinds = f"{held(kind, vector)}, {held(places, vector)}, {'true' if r.op == 'argmax' else 'false'}"
         return Accumulator(f"Place<{kinds}>", _bracketed((lowest if r.op == "argmax" else highest)(kind)))
-    if r.op not in _REDUCERS:
+    if r.op not in _REDUCERS and r.op not in ("max", "min"):
         raise UnsupportedError(f"C++ kernels have no {r.op}.")
     kind_text = held(BOOL if r.op in ("any", "all") else r.arg.dtype, vector)
     short = isinstance(extent, int) and extent <= CARRY_ROUNDS * 4 * step
@@ -49,8 +49,8 @@ def accumulator(r: Reduce, extent: Dim, vector: bool, step: int) -> Accumulator:
         return Accumulator(f"LongSum<{kind_text}, {'f64v' if vector else 'double'}>", carries=True)
     if r.op in ("max", "min") and r.arg.dtype is not BOOL:
         start = (lowest if r.op == "max" else highest)(compute_type(r.arg.dtype))
-        return Accumulator(f"{_REDUCERS[r.op]}<{kind_text}>", _bracketed(start))
-    reducer = {"max": "Any", "min": "All"}.get(r.op, _REDUCERS[r.op])
+        return Accumulator(f"Extreme<{kind_text}, {'true' if r.op == 'max' else 'false'}>", _bracketed(start))
+    reducer = {"max": "Any", "min": "All"}.get(r.op) or _REDUCERS[r.op]
     return Accumulator(f"{reducer}<{kind_text}>")
 
 

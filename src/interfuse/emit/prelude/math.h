@@ -119,23 +119,28 @@ INLINE inline f32v beyond_log2(f32v x, f32v n) {
 }
 
 //: exp_inside
-// e^x for x from -104 to 89, and NaN; for every x where the machine scales by powers of two in one instruction: beyond
-// the ends the power alone decides, as long as the rest is a number near 1.
+// e^x for x from -104 to 89, and NaN.
 INLINE inline f32v exp_inside(f32v x) {
     const f32v n = nearest(x * 1.44269504f);
-    f32v r = beyond_log2(x, n);
-#if defined(__AVX512DQ__) && LANES == 16
-    r = __builtin_ia32_rangeps512_mask(r, splat<f32v>(0.5f), 2, r, -1, 4);  // the smaller magnitude; 0.5 for NaN
-#endif
+    const f32v r = beyond_log2(x, n);
     const f32v q = polynomial(r, 0.49999994f, 0.16666521f, 0.041668277f, 0.008368687f, 0.0013819824f);
     return times_power_of_two(fma_(q * r, r, r) + 1.0f, n);
 }
 
 //: exp_
-// Outside of [-104, 89] the result is 0 or infinity like at the ends.
+// With AVX-512, e^x = 2^n t e^r: n whole, t the power of two of a sixteenth, from a table, r what is left. Adding the
+// large number leaves the count of sixteenths in the lowest bits. Beyond the ends of the range the power alone decides,
+// as long as e^r is a number near 1: r is the smaller in magnitude of itself and 0.5, which is 0.5 for NaN.
+// Without, the result outside of [-104, 89] is 0 or infinity like at the ends.
 INLINE inline f32v exp_(f32v x) {
-#if defined(__AVX512DQ__) && LANES == 16
-    return exp_inside(x);
+#if defined(__AVX512DQ__) && LANES == 16 && !defined(__clang__)
+    const f32v table = {1.0f, 1.04427378f, 1.09050773f, 1.13878863f, 1.18920712f, 1.24185781f, 1.29683955f, 1.35425555f,
+                        1.41421356f, 1.47682615f, 1.54221083f, 1.61049033f, 1.68179283f, 1.75625216f, 1.83400809f, 1.91520656f};
+    const f32v large = splat<f32v>(0x1.8p19f), count = fma_(x, splat<f32v>(1.44269504f), large), n = count - large;
+    const f32v r = __builtin_ia32_rangeps512_mask(beyond_log2(x, n), splat<f32v>(0.5f), 2, x, -1, 4);
+    const f32v q = fma_(r * r, fma_(r, splat<f32v>(0.16666667f), splat<f32v>(0.5f)), r);  // e^r - 1
+    const f32v t = __builtin_shuffle(table, (i32v)count);
+    return times_power_of_two(fma_(q, t, t), n);
 #else
     return exp_inside(clamp(x, -104.0f, 89.0f));
 #endif
@@ -262,10 +267,10 @@ INLINE inline double tanh_(double x) { return __builtin_tanh(x); }
 INLINE inline f64v tanh_(f64v x) { return each(x, [](double e) INLINE { return __builtin_tanh(e); }); }
 
 //: sigmoid_
-// 1 / (1 + e^-x), by e^-|x| so that nothing overflows.
+// 1 / (1 + e^-x): 0 where e^-x is too large, as eager has it.
 template <class V> INLINE inline V sigmoid_(V x) {
-    const V e = exp_(-abs_(x));
-    return (x < V{} ? e : splat<V>(typename Element<V>::type(1))) / (V(e + typename Element<V>::type(1)));
+    const V one = splat<V>(typename Element<V>::type(1));
+    return one / (one + exp_(-x));
 }
 
 //: erf_near

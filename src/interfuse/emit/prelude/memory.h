@@ -120,11 +120,11 @@ INLINE inline void store(bool* p, boolv x, long n) {
 }
 
 //: prefetch
-// Ask for the memory at p, which may lie past the end of its buffer, to be brought into the second-level cache: once a
-// line of 64 bytes, as the element number `at` along the row tells.
+// Ask for the memory at p, which may lie past the end of its buffer, to be brought into the caches: once a line of 64
+// bytes, as the element number `at` along the row tells.
 template <class T> INLINE inline void prefetch(const T* p, long at) {
     constexpr long line = 64 / sizeof(T);
-    if (LANES >= line || at % line == 0) __builtin_prefetch(p, 0, 2);
+    if (LANES >= line || at % line == 0) __builtin_prefetch(p, 0, 3);
 }
 
 //: past_cache

@@ -62,31 +62,50 @@ template <class V> struct Product {
     }
 };
 
-//: Largest
-// A running maximum in four parts, from the smallest value that the type has; NaN stays.
-template <class V> struct Largest {
-    V least;
+//: extreme
+// The larger or the smaller; NaN if either is.
+template <bool largest, class V> INLINE inline V extreme(V a, V b) {
+    if constexpr (largest) return max_(a, b);
+    else return min_(a, b);
+}
+
+//: Extreme
+// A running maximum (or minimum) in four parts, from the value that changes nothing; NaN stays.
+template <class V, bool largest> struct Extreme {
+    V start;
     V part[4];
-    template <class T> INLINE explicit Largest(T smallest) : least(splat<V>(smallest)), part{least, least, least, least} {}
-    INLINE void add(V x, int k) { part[k] = max_(part[k], x); }
-    INLINE void add(V x, long n, int k) { part[k] = max_(part[k], first_lanes(x, n, least)); }
-    INLINE V value() const { return max_(max_(part[0], part[1]), max_(part[2], part[3])); }
+    template <class T> INLINE explicit Extreme(T from) : start(splat<V>(from)), part{start, start, start, start} {}
+    INLINE void add(V x, int k) { part[k] = extreme<largest>(part[k], x); }
+    INLINE void add(V x, long n, int k) { add(first_lanes(x, n, start), k); }
+    INLINE V value() const {
+        return extreme<largest>(extreme<largest>(part[0], part[1]), extreme<largest>(part[2], part[3]));
+    }
     INLINE auto over_lanes() const {
-        return across(value(), [](auto a, auto b) INLINE { return max_(a, b); });
+        return across(value(), [](auto a, auto b) INLINE { return extreme<largest>(a, b); });
     }
 };
 
-//: Smallest
-// A running minimum in four parts, from the largest value that the type has; NaN stays.
-template <class V> struct Smallest {
-    V most;
-    V part[4];
-    template <class T> INLINE explicit Smallest(T largest) : most(splat<V>(largest)), part{most, most, most, most} {}
-    INLINE void add(V x, int k) { part[k] = min_(part[k], x); }
-    INLINE void add(V x, long n, int k) { part[k] = min_(part[k], first_lanes(x, n, most)); }
-    INLINE V value() const { return min_(min_(part[0], part[1]), min_(part[2], part[3])); }
+//: Extreme@f32v
+// NaN is noted apart, in cheaper operations than a comparison that keeps it takes.
+template <bool largest> struct Extreme<f32v, largest> {
+    f32v start;
+    f32v part[4];
+    i32v noted[4] = {};
+    template <class T> INLINE explicit Extreme(T from) : start(splat<f32v>(from)), part{start, start, start, start} {}
+    static INLINE f32v of(f32v a, f32v b) { return largest ? larger_of(a, b) : smaller_of(a, b); }
+    INLINE void add(f32v x, int k) {
+        const i32v magnitude = (i32v)x & 0x7fffffff;
+        part[k] = of(part[k], x);
+        noted[k] = noted[k] > magnitude ? noted[k] : magnitude;
+    }
+    INLINE void add(f32v x, long n, int k) { add(first_lanes(x, n, start), k); }
+    INLINE f32v value() const {
+        f32v found = of(of(part[0], part[1]), of(part[2], part[3]));
+        for (int k = 0; k < 4; ++k) found = noted[k] > 0x7f800000 ? (f32v)noted[k] : found;
+        return found;
+    }
     INLINE auto over_lanes() const {
-        return across(value(), [](auto a, auto b) INLINE { return min_(a, b); });
+        return across(value(), [](auto a, auto b) INLINE { return extreme<largest>(a, b); });
     }
 };
 
