@@ -8,7 +8,8 @@ has been measured: the race decides what the bar cannot.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from interfuse.cost.estimate import Estimate
 from interfuse.cost.traffic import kernel_bytes
@@ -23,6 +24,9 @@ CACHED_GAIN = 3.0
 
 STRIDED_LOSS = 4.0
 """How many times slower an access is whose lanes do not lie side by side."""
+
+ROW_LAUNCH = 0.05
+"""What one member's row in a pack's table costs, as a share of a launch."""
 
 
 def kernel_flops(kernel: Kernel, sizes: Mapping[str, int]) -> int:
@@ -68,11 +72,25 @@ def estimate(bytes_moved: float, flops: float, launches: int, profile: DevicePro
 
 def kernel_estimate(kernel: Kernel, profile: DeviceProfile, sizes: Mapping[str, int] | None = None) -> Estimate:
     """Predicted seconds of one launch of `kernel`; `sizes` gives the size symbols (else their least)."""
-    sizes = sizes or {}
-    grid = math.prod(-(-at_sizes(a.extent, sizes) // a.block) for a in kernel.axes if a.role is Role.GRID)
+    return _launched((kernel,), profile, sizes or {})
+
+
+def pack_estimate(
+    kernels: Sequence[Kernel], profile: DeviceProfile, sizes: Mapping[str, int] | None = None
+) -> Estimate:
+    """Predicted seconds of one launch that runs all of `kernels`, writing its table included."""
+    one = _launched(kernels, profile, sizes or {})
+    table = ROW_LAUNCH * len(kernels) * profile.launch
+    return replace(one, seconds=one.seconds + table, parts=(*one.parts, ("table", table)))
+
+
+def _launched(kernels: Sequence[Kernel], profile: DeviceProfile, sizes: Mapping[str, int]) -> Estimate:
+    """One launch of the programs of all `kernels`."""
+    axes = [[a for a in k.axes if a.role is Role.GRID] for k in kernels]
+    grid = sum(math.prod(-(-at_sizes(a.extent, sizes) // a.block) for a in own) for own in axes)
     share = min(1.0, grid / profile.units)
-    moved = kernel_bytes(kernel, sizes) * (1 + (STRIDED_LOSS - 1) * strided_share(kernel))
-    return estimate(moved, kernel_flops(kernel, sizes), 1, profile, share)
+    moved = sum(kernel_bytes(k, sizes) * (1 + (STRIDED_LOSS - 1) * strided_share(k)) for k in kernels)
+    return estimate(moved, sum(kernel_flops(k, sizes) for k in kernels), 1, profile, share)
 
 
 def linear_flops(linear: Node, sizes: Mapping[str, int] | None = None) -> float:

@@ -29,7 +29,7 @@ from interfuse.ir.graph import Graph
 from interfuse.ir.verify import verify
 from interfuse.lower.printer import show as show_kernel
 from interfuse.passes.pipeline import PASSES
-from interfuse.plan.plan import KernelStep, Plan, Region
+from interfuse.plan.plan import KernelStep, PackStep, Plan, Region
 from interfuse.plan.planner import library_plan, plan
 from interfuse.plan.printer import show as show_plan
 from interfuse.run.program import Program, subject
@@ -165,7 +165,7 @@ def _build(chosen: Plan, device: Device, knobs: Knobs, record: Record) -> tuple[
         for r in chosen.regions
         for c in r.candidates
         for s in c.steps
-        if isinstance(s, KernelStep)
+        if isinstance(s, (KernelStep, PackStep))
     }
     for kernel in kernels.values():
         debug(knobs, 3, partial(show_kernel, kernel))
@@ -182,7 +182,7 @@ def _buildable(subject: str, region: Region, failed: Mapping[str, str], record: 
         c.label: failed[s.kernel.name]
         for c in region.candidates
         for s in c.steps
-        if isinstance(s, KernelStep) and s.kernel.name in failed
+        if isinstance(s, (KernelStep, PackStep)) and s.kernel.name in failed
     }
     if not lost:
         return region

@@ -20,7 +20,7 @@ from interfuse.driver.options import read
 from interfuse.ir.printer import show as show_graph
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.printer import show as show_kernel
-from interfuse.plan.plan import KernelStep, LibraryStep, Plan, Region, Step
+from interfuse.plan.plan import KernelStep, LibraryStep, PackStep, Plan, Region, Step
 from interfuse.plan.printer import show as show_plan
 from interfuse.run.program import subject
 
@@ -131,7 +131,7 @@ def _kernels(plan: Plan, region: str) -> Iterator[Kernel]:
     for i, r in enumerate(plan.regions):
         if _named(r, i, plan, region):
             for candidate in (r.choice, *r.candidates):
-                yield from (s.kernel for s in candidate.steps if isinstance(s, KernelStep))
+                yield from (s.kernel for s in candidate.steps if isinstance(s, (KernelStep, PackStep)))
 
 
 def _source(kernel: Kernel, compiled: Compiled) -> str:
@@ -165,4 +165,6 @@ def _program(plan: Plan, region: str) -> str:
 def _step(step: Step, plan: Plan) -> str:
     if isinstance(step, LibraryStep):
         return f"call {plan.graph.calls[step.call].target}"
+    if isinstance(step, PackStep):
+        return f"launch {step.kernel.name} for {len(step.members)} members"
     return f"launch {step.kernel.name}" if isinstance(step, KernelStep) else f"call provider {step.provider}"

@@ -1,13 +1,16 @@
 """Kernel IR to C++ text. In: one Kernel and a vector level. Out: one header-free C++17 translation unit.
 
 The function is `extern "C" void name(void* const* buffers, const long* sizes)`: buffers are the parameters that are not
-scratch, in order, sizes the kernel's symbols. A value that varies over the lane axis (the one walked in a block of more
-than one index) is a vector; any other is a scalar. What a full vector does and what the shorter last one does is one
-lambda, compiled for both. Programs of all GRID axes run under one OpenMP loop when they are worth it.
+scratch, in order, sizes the kernel's symbols. A packed kernel takes a third argument, the number of members: buffers
+and sizes then hold one row a member, and threads share the programs of all members. A value that varies over the lane
+axis (the one walked in a block of more than one index) is a vector; any other is a scalar. What a full vector does and
+what the shorter last one does is one lambda, compiled for both. Programs of all GRID axes run under one OpenMP loop
+when they are worth it.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Sequence
@@ -59,6 +62,8 @@ class _Emitter(Lines):
         self.side = vectors_beside(kernel, self.lane_axis, self.lanes)
         self.beside = self.names.fresh("beside")  # which of a program's vectors is being written
         self.in_tile = False
+        self.shared: Axis | None = None  # the axis whose programs threads share out, and the range of one thread
+        self.range, self.member = ("", ""), ""
         self.fetching, self.fetched = fetched_ahead(kernel, self.lane_axis)
 
     def summary(self) -> str:
@@ -73,6 +78,9 @@ class _Emitter(Lines):
         """The text of the kernel's function."""
         kernel, body = self.kernel, Writer()
         self.names.taken.add(kernel.name)
+        if kernel.packed:
+            self.names.taken |= {"first", "last", "m", "members", "programs"}
+            self.member = self.names.fresh("member")
         arguments = [p for p in kernel.params if p.mode != "scratch"]
         opening = []
         for k, name in enumerate(kernel.symbols):
@@ -82,16 +90,68 @@ class _Emitter(Lines):
             kind = f"{'const ' if p.mode == 'in' else ''}{stored(p.dtype)}*"
             opening.append((f"{kind} {pointer} = ({kind})buffers[{k}];", pointer))
         with self.w.block():
-            self.programs()
+            if kernel.packed:
+                self.members_programs()
+            else:
+                self.programs()
         code = self.w.text()
         words = set(re.findall(r"\w+", code))
         used = [line for line, name in opening if name in words]
         sizes = "const long* sizes" if any("sizes[" in line for line in used) else "const long*"
-        body.line(f'extern "C" void {kernel.name}(void* const* buffers, {sizes}) {{')
+        if kernel.packed:
+            body.line("// Programs `first` to `last` of one member.")
+            body.line(f"static void {self.member}(void* const* buffers, {sizes}, long first, long last) {{")
+        else:
+            body.line(f'extern "C" void {kernel.name}(void* const* buffers, {sizes}) {{')
         with body.block():
             for line in used:
                 body.line(line)
-        return f"{body.text()}\n{code}}}\n"
+        entry = self.pack(len(arguments), opening) if kernel.packed else ""
+        return f"{body.text()}\n{code}}}\n{entry}"
+
+    # ---- packs -----------------------------------------------------------------------------------------------------
+
+    def split(self) -> tuple[Axis, str]:
+        """The axis whose programs threads share, the outermost with several, and the indices of one in C++."""
+        if not self.grid:
+            raise UnsupportedError("a kernel of one program has nothing to share out as a pack.")
+        axis = next((a for a in self.grid if a.extent != 1), self.grid[0])
+        beside = f"{self.side} * LANES" if self.side > 1 else "LANES"
+        return axis, beside if axis is self.lane_axis else "1"
+
+    def members_programs(self) -> None:
+        """The loop over one member's programs, as many as a thread was given."""
+        self.shared, step = self.split()
+        first, last = ("first", "last") if step == "1" else (f"first * {step}", f"last * {step}")
+        self.range = (first, last if step == "1" else f"min({last}, {self.dim(self.shared.extent)})")
+        self.grid_loops()
+        if self.streams():
+            self.w.line("finish_streams();")
+
+    def pack(self, buffers: int, opening: Sequence[tuple[str, str]]) -> str:
+        """The function that is launched: it tells how many programs a member has and what each costs."""
+        axis, step = self.split()
+        extent = self.dim(axis.extent)
+        others = [a.extent for a in self.grid if a is not axis]
+        work = self.dim(functools.reduce(lambda w, d: w * d, others, work_of(self.kernel, self.kernel.body)))
+        count = extent if step == "1" else f"({extent} + {step} - 1) / {step if step == 'LANES' else f'({step})'}"
+        each, symbols = ("" if step == "1" else f" * {step}"), len(self.kernel.symbols)
+        named = [line for line, name in opening if re.search(rf"\b{name}\b", f"{count} {work}")]
+        w = Writer()
+        w.line()
+        w.line(f'extern "C" void {self.kernel.name}(void* const* buffers, const long* sizes, long members) {{')
+        with w.block():
+            w.line(f"const auto programs = [&](long {'m' if named else ''}) {{")
+            with w.block():
+                for line in named:
+                    w.line(re.sub(r"sizes\[(\d+)\]", rf"sizes[m * {symbols} + \1]", line))
+                w.line(f"return Programs{{{count}, {work}{each}}};")
+            w.line("};")
+            w.line(f"run_members(members, {PARALLEL_FROM}, programs, [&](long m, long first, long last) {{")
+            with w.block():
+                w.line(f"{self.member}(buffers + m * {buffers}, sizes + m * {symbols}, first, last);")
+            w.line("});")
+        return f"{w.text()}}}\n"
 
     def programs(self) -> None:
         """The loop over all programs, on several threads where the work is worth it."""
@@ -100,7 +160,7 @@ class _Emitter(Lines):
             return
         condition = self.parallel_condition()
         collapse = f" collapse({len(self.grid)})" if len(self.grid) > 1 else ""
-        streams = any(isinstance(s, Store) and s.param in self.streaming for s in walk(self.kernel.body))
+        streams = self.streams()
         clause = f" if ({condition})" if condition not in ("true", "false") else ""
         if condition == "false":
             self.grid_loops()
@@ -116,6 +176,10 @@ class _Emitter(Lines):
         if streams and condition == "false":
             self.w.line("finish_streams();")
 
+    def streams(self) -> bool:
+        """True where something is stored past the caches."""
+        return any(isinstance(s, Store) and s.param in self.streaming for s in walk(self.kernel.body))
+
     def grid_loops(self) -> None:
         """One `for` a GRID axis, the bodies nested in the last one."""
         for axis in self.grid:
@@ -124,7 +188,8 @@ class _Emitter(Lines):
             vectors = f"{self.side} * LANES" if self.side > 1 else "LANES"
             step = f"{name} += {vectors}" if axis is self.lane_axis else f"++{name}"
             last = " {" if axis is self.grid[-1] else ""
-            self.w.line(f"for (long {name} = 0; {name} < {extent}; {step}){last}")
+            start, end = self.range if axis is self.shared else ("0", extent)
+            self.w.line(f"for (long {name} = {start}; {name} < {end}; {step}){last}")
         with self.w.block(None, "}"):
             lane = self.lane_axis
             if lane is None or lane.role is not Role.GRID or self.side > 1:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Union
 
@@ -370,7 +370,12 @@ def substitute(e: Dim, replace: Mapping[Expr, Dim]) -> Expr:
         return wrap(replace[e])
     if not e.args:
         return e
-    return functools.reduce(_FOLD[e.op], [substitute(a, replace) for a in e.args])
+    return combine(e.op, [substitute(a, replace) for a in e.args])
+
+
+def combine(op: str, args: Sequence[Dim]) -> Expr:
+    """`op` (add, mul, floordiv, mod, min, max) of at least two operands, simplified."""
+    return wrap(functools.reduce(_FOLD[op], args))
 
 
 def evaluate(e: Dim, values: Mapping[str, int]) -> int:

@@ -150,7 +150,8 @@ class Kernel:
 
     `doc` lines go to the top of the printed file; `symbols` are the size symbols that the launch passes as integers;
     `family` names the schedule family, `warps` the GPU warps a program, `reduction_order` the key under which its
-    bits repeat.
+    bits repeat. A `packed` kernel runs for several members in one launch, each with buffers and sizes of its own;
+    everything else here says what it does for one of them.
     """
 
     name: str
@@ -162,6 +163,7 @@ class Kernel:
     family: str = "map"
     warps: int = 4
     reduction_order: str = ""
+    packed: bool = False
 
     def axis(self, name: str) -> Axis:
         """The axis of that name."""

@@ -92,6 +92,8 @@ def show(kernel: Kernel) -> str:
             w.line(_axis_line(a))
         for s in kernel.body:
             _statement(s, w)
+        if kernel.packed:
+            w.line("one launch for all members: each has buffers and sizes of its own")
         if kernel.warps != 1:
             w.line(f"warps {kernel.warps}")
         if kernel.reduction_order:

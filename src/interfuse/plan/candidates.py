@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.cost.estimate import Estimate
-from interfuse.cost.model import estimate, kernel_estimate, linear_flops
+from interfuse.cost.model import estimate, kernel_estimate, linear_flops, pack_estimate
 from interfuse.cost.traffic import call_bytes, kernel_bytes, moved_bytes
 from interfuse.device.profile import DeviceProfile
 from interfuse.ir.graph import Call
@@ -21,7 +21,7 @@ from interfuse.ir.node import Node
 from interfuse.lower.families import Target, Work, lower
 from interfuse.lower.kernel import Kernel
 from interfuse.plan.flow import OUTPUT, Flow, cut, library_calls
-from interfuse.plan.plan import Candidate, KernelStep, LibraryStep, ProviderStep
+from interfuse.plan.plan import Candidate, KernelStep, LibraryStep, PackStep, ProviderStep
 
 LIBRARY_SLACK = 1.15
 """Library element-wise kernels reach about this much less of the bandwidth than the copy that the profile measured."""
@@ -102,6 +102,19 @@ def fused_candidate(step: KernelStep, context: Context) -> Candidate:
         (step,),
         kernel_estimate(step.kernel, context.profile, sizes),
         kernel_bytes(step.kernel, sizes),
+        1,
+        step.kernel.family,
+    )
+
+
+def packed_candidate(step: PackStep, context: Context) -> Candidate:
+    """The candidate that runs like kernels in one launch."""
+    kernels, sizes = [m.kernel for m in step.members], context.sizes
+    return Candidate(
+        f"packed: {step.kernel.family}",
+        (step,),
+        pack_estimate(kernels, context.profile, sizes),
+        sum(kernel_bytes(k, sizes) for k in kernels),
         1,
         step.kernel.family,
     )

@@ -13,6 +13,7 @@ from typing import Any, Union
 
 from interfuse.cost.estimate import Estimate
 from interfuse.ir.graph import Graph
+from interfuse.ir.index import Dim
 from interfuse.ir.node import Node
 from interfuse.lower.kernel import Kernel
 
@@ -36,6 +37,22 @@ class KernelStep:
 
 
 @dataclass(frozen=True)
+class PackStep:
+    """Launch a packed kernel once for all `members`, each the step of its kernel alone; `sizes[k]` are the values of
+    the packed kernel's symbols for member k.
+    """
+
+    kernel: Kernel
+    members: tuple[KernelStep, ...]
+    sizes: tuple[tuple[Dim, ...], ...]
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """What all members read."""
+        return tuple(dict.fromkeys(n for m in self.members for n in m.inputs))
+
+
+@dataclass(frozen=True)
 class ProviderStep:
     """Run a library routine that stands for IR nodes, such as oneDNN's linear with an activation: one output."""
 
@@ -45,7 +62,7 @@ class ProviderStep:
     attrs: tuple[tuple[str, Any], ...] = ()
 
 
-Step = Union[LibraryStep, KernelStep, ProviderStep]
+Step = Union[LibraryStep, KernelStep, PackStep, ProviderStep]
 
 
 @dataclass(frozen=True)
@@ -58,6 +75,12 @@ class Candidate:
     bytes: int
     launches: int
     family: str = "library"
+
+    @property
+    def note(self) -> str:
+        """What the reason for the choice says of a pack; "" for anything else."""
+        members = next((len(s.members) for s in self.steps if isinstance(s, PackStep)), 0)
+        return f"packed {members} like regions" if members else ""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ otherwise later. Every refusal is recorded with its reason.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from interfuse.base.errors import UnsupportedError
@@ -20,6 +20,7 @@ from interfuse.ir.node import Node
 from interfuse.lower.canonical import canonical
 from interfuse.lower.families import Target
 from interfuse.lower.kernel import Kernel
+from interfuse.lower.pack import pack
 from interfuse.plan.candidates import (
     Context,
     activation_of,
@@ -28,13 +29,18 @@ from interfuse.plan.candidates import (
     library_candidate,
     linear_of,
     outputs_of,
+    packed_candidate,
     provider_candidates,
     short_name,
 )
 from interfuse.plan.flow import OUTPUT, Flow, analyse
 from interfuse.plan.memory import peak, suspects
-from interfuse.plan.plan import Candidate, KernelStep, Plan, Region
+from interfuse.plan.packs import form, unit_of
+from interfuse.plan.plan import Candidate, KernelStep, PackStep, Plan, Region
 from interfuse.plan.regions import Former, Grouping
+
+MOST_APART = 4
+"""Kernels to build at most so that the members of a pack could also run one by one."""
 
 
 def plan(
@@ -63,8 +69,9 @@ def plan(
     groups = former.run()
     _join_activations(groups, flow)
     _keep_to_eagers_memory(former, flow, rejected)
+    packs = form(groups, context, lambda k: _fusable(flow, k), lambda union, why: rejected.append((union, why)))
     kernels: dict[Kernel, str] = {}
-    regions = tuple(_region(calls, context, off, kernels, rejected) for calls in groups.ordered())
+    regions = tuple(_region(calls, packs.get(calls, ()), context, off, kernels) for calls in groups.ordered())
     _note(graph, regions, rejected, record)
     dropped = tuple((k, _why_dropped(graph, k)) for k in range(len(graph.calls)) if k not in set(flow.needed))
     return Plan(graph, regions, dropped)
@@ -147,13 +154,14 @@ def _keep_to_eagers_memory(former: Former, flow: Flow, rejected: list[tuple[froz
 
 def _region(
     calls: frozenset[int],
+    members: Sequence[frozenset[int]],
     context: Context,
     off: tuple[str, ...],
     kernels: dict[Kernel, str],
-    rejected: list[tuple[frozenset[int], str]],
 ) -> Region:
+    """The region of `calls`; of a pack where it has `members`."""
     graph = context.flow.graph
-    name = region_name(calls, graph)
+    name = f"{region_name(members[0], graph)} x{len(members)}" if members else region_name(calls, graph)
     library, reads = library_candidate(calls, context)
     outputs = outputs_of(calls, context.flow)
     candidates: list[Candidate] = [library]
@@ -162,17 +170,19 @@ def _region(
         reason = "switched off by name"
     else:
         try:
-            candidates = [*_faster(calls, name, context, kernels), library]
+            faster = _packed(members, context, kernels) if members else _faster(calls, name, context, kernels)
+            candidates = [*faster, library]
         except UnsupportedError as error:
             reason = str(error)
     opaque = next((graph.calls[k].reason for k in sorted(calls) if graph.calls[k].opaque), "")
     read = set(reads)
     for c in candidates:
         for step in c.steps:
-            if isinstance(step, KernelStep):
+            if isinstance(step, (KernelStep, PackStep)):
                 read |= {n for n in step.inputs if context.flow.producer.get(n) not in calls}
     ranked = tuple(sorted(candidates, key=lambda c: c.estimate.seconds))
     best = "only the library can run it" if len(ranked) == 1 else f"predicted {ranked[0].estimate.seconds * 1e6:.1f} us"
+    best = "; ".join(filter(None, (ranked[0].note, best)))
     return Region(name, tuple(sorted(calls)), _sorted(read), outputs, ranked, 0, opaque or reason or best)
 
 
@@ -219,13 +229,50 @@ def _chain(first: Candidate, second: Candidate) -> Candidate:
 def _kernel(calls: frozenset[int], name: str, context: Context, kernels: dict[Kernel, str]) -> KernelStep:
     """The region's kernel under a name of its own; equal kernels share one."""
     step = fused(calls, context)
-    plain = canonical(step.kernel)
+    named = _named(step.kernel, name, kernels)
+    return replace(step, kernel=replace(step.kernel, name=named, doc=_doc(step, calls, context)))
+
+
+def _named(kernel: Kernel, name: str, kernels: dict[Kernel, str]) -> str:
+    """A name like `name` that equal kernels share."""
+    plain = canonical(kernel)
     found = kernels.get(plain)
     if found is None:
         wish = "".join(ch if ch.isalnum() else "_" for ch in name)
         taken = sum(1 for n in kernels.values() if n == wish or n.startswith(wish + "_v"))
         found = kernels[plain] = wish if not taken else f"{wish}_v{taken + 1}"
-    return replace(step, kernel=replace(step.kernel, name=found, doc=_doc(step, calls, context)))
+    return found
+
+
+def _packed(members: Sequence[frozenset[int]], context: Context, kernels: dict[Kernel, str]) -> list[Candidate]:
+    """All members in one launch; and one launch each, where few kernels serve them."""
+    assert context.target is not None
+    steps, graph = [fused(m, context) for m in members], context.flow.graph
+    name = region_name(members[0], graph)
+    kernel, sizes = pack([s.kernel for s in steps], "kernel", unit=unit_of(context.target))
+    sources = sorted({graph.calls[k].source for k in members[0]} - {""})
+    doc = (
+        "A pack: one launch for any number of members that differ in sizes alone.",
+        f"Family: {kernel.family}.",
+        f"From: {', '.join(sources)}" if sources else "",
+    )
+    kernel = replace(kernel, name=_named(kernel, f"pack_{name}", kernels), doc=doc)
+    found = [packed_candidate(PackStep(kernel, tuple(steps), tuple(sizes)), context)]
+    if len({canonical(s.kernel) for s in steps}) > MOST_APART:
+        return found
+    each = [fused_candidate(_kernel(m, name, context, kernels), context) for m in members]
+    seconds = sum(c.estimate.seconds for c in each)
+    return [
+        *found,
+        Candidate(
+            f"fused: {kernel.family}, one by one",
+            tuple(s for c in each for s in c.steps),
+            replace(each[0].estimate, seconds=seconds, parts=()),
+            sum(c.bytes for c in each),
+            len(each),
+            kernel.family,
+        ),
+    ]
 
 
 def _doc(step: KernelStep, calls: frozenset[int], context: Context) -> tuple[str, ...]:

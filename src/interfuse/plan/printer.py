@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from interfuse.base.text import Writer
 from interfuse.ir.graph import Graph
 from interfuse.ir.node import Node
-from interfuse.plan.plan import Candidate, KernelStep, LibraryStep, Plan, Region, Step
+from interfuse.plan.plan import Candidate, KernelStep, LibraryStep, PackStep, Plan, Region, Step
 
 
 def _node(node: Node) -> str:
@@ -29,6 +29,8 @@ def _step(step: Step, graph: Graph) -> str:
         return f"call {step.call} {graph.calls[step.call].target}"
     if isinstance(step, KernelStep):
         return f"kernel {step.kernel.name}({_nodes(step.inputs)}) -> {_nodes(step.outputs)}"
+    if isinstance(step, PackStep):
+        return f"pack {step.kernel.name} of {len(step.members)} members"
     attrs = "".join(f", {name}={value}" for name, value in step.attrs)
     return f"provider {step.provider}({_nodes(step.operands)}{attrs}) -> {_node(step.output)}"
 
@@ -39,7 +41,14 @@ def _candidate(candidate: Candidate, chosen: bool, graph: Graph, times: bool, w:
     predicted = f", predicted {e.seconds * 1e6:.1f} us +- {e.error:.0%}" if times else ""
     with w.block(f"{'*' if chosen else '-'} {candidate.label}: {launches}, {candidate.bytes} bytes{predicted}"):
         for step in candidate.steps:
-            w.line(_step(step, graph))
+            if not isinstance(step, PackStep):
+                w.line(_step(step, graph))
+                continue
+            with w.block(_step(step, graph)):
+                for member, sizes in zip(step.members, step.sizes, strict=True):
+                    named = [f"{name} = {size}" for name, size in zip(step.kernel.symbols, sizes, strict=True)]
+                    given = f" with {', '.join(named)}" if named else ""
+                    w.line(f"({_nodes(member.inputs)}) -> {_nodes(member.outputs)}{given}")
 
 
 def _region(number: int, region: Region, graph: Graph, times: bool, w: Writer) -> None:

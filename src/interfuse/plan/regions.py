@@ -75,10 +75,15 @@ class Grouping:
             self.group_of[k] = k
             self.members[k] = frozenset((k,))
 
-    def without(self, calls: frozenset[int]) -> Grouping:
-        """Another grouping in which the group of `calls` is split."""
+    def copy(self) -> Grouping:
+        """Another grouping with the same groups, to try things on."""
         other = copy.copy(self)
         other.group_of, other.members = dict(self.group_of), dict(self.members)
+        return other
+
+    def without(self, calls: frozenset[int]) -> Grouping:
+        """Another grouping in which the group of `calls` is split."""
+        other = self.copy()
         other.split(calls)
         return other
 

@@ -21,10 +21,10 @@ from interfuse.ir.node import Node
 from interfuse.ir.ops import MOVES
 from interfuse.lower.kernel import Param
 from interfuse.plan.memory import node_bytes
-from interfuse.plan.plan import KernelStep, LibraryStep, ProviderStep
+from interfuse.plan.plan import KernelStep, LibraryStep, PackStep, ProviderStep
 from interfuse.plan.plan import Step as PlanStep
 from interfuse.run.allocate import allocator
-from interfuse.run.launch import Launch, Launcher, Operand, Result
+from interfuse.run.launch import Launch, Launcher, Operand, PackLaunch, Result
 from interfuse.run.library import Slots, call_step, mutated
 from interfuse.run.providers import PROVIDERS, available
 from interfuse.run.views import (
@@ -145,6 +145,8 @@ class Assembler:
             self._library(scope, step.call, later)
         elif isinstance(step, KernelStep):
             self._kernel(scope, step)
+        elif isinstance(step, PackStep):
+            self._pack(scope, step)
         else:
             self._provider(scope, step)
 
@@ -186,29 +188,42 @@ class Assembler:
                 del scope.held[node]
 
     def _kernel(self, scope: Scope, step: KernelStep) -> None:
-        kernel = step.kernel
-        params = [p for p in kernel.params if p.mode != "scratch"]
-        if kernel.name not in self.launchers:
-            raise UnsupportedError(f"kernel {kernel.name} was not built; its region runs the library path.")
+        launcher = self._launcher(step.kernel.name)
+        reads, outs = self._bound(scope, step, step.kernel.name)
+        launch = Launch(step.kernel, launcher, reads, outs)
+        scope.ops.append(Op(launch.step(), tuple(o.slot for o in reads), tuple(r.slot for r in outs), launch))
+
+    def _pack(self, scope: Scope, step: PackStep) -> None:
+        launcher = self._launcher(step.kernel.name)
+        members = tuple(self._bound(scope, member, step.kernel.name) for member in step.members)
+        launch = PackLaunch(launcher, members, tuple(d for row in step.sizes for d in row))
+        read = dict.fromkeys(o.slot for reads, _ in members for o in reads)
+        scope.ops.append(Op(launch.step(), tuple(read), tuple(r.slot for _, outs in members for r in outs)))
+
+    def _launcher(self, name: str) -> Launcher:
+        if name not in self.launchers:
+            raise UnsupportedError(f"kernel {name} was not built; its region runs the library path.")
+        return self.launchers[name]
+
+    def _bound(self, scope: Scope, step: KernelStep, name: str) -> tuple[tuple[Operand, ...], tuple[Result, ...]]:
+        """What the step's kernel reads and writes, as kernel `name` of whoever launches it."""
+        params = [p for p in step.kernel.params if p.mode != "scratch"]
         if len(params) != len(step.inputs) + len(step.outputs):
             raise GraphError(
-                f"kernel {kernel.name} has {len(params)} parameters for {len(step.inputs)} inputs and "
+                f"kernel {name} has {len(params)} parameters for {len(step.inputs)} inputs and "
                 f"{len(step.outputs)} outputs; the plan must name one node each."
             )
         ins, outs = params[: len(step.inputs)], params[len(step.inputs) :]
-        who = f"kernel {kernel.name}"
+        who = f"kernel {name}"
         reads = [self.find(scope, node, who, p.strides) for node, p in zip(step.inputs, ins, strict=True)]
         held = []
         for node, param in zip(step.outputs, outs, strict=True):
             held.append(self.hold(Layout(param.strides), self.new_root(node)))
             scope.add(node, held[-1])
-        launch = Launch(
-            kernel,
-            self.launchers[kernel.name],
+        return (
             tuple(Operand(h.slot, p.strides, to_torch(p.dtype)) for h, p in zip(reads, ins, strict=True)),
             tuple(self._result(h.slot, node, p) for h, node, p in zip(held, step.outputs, outs, strict=True)),
         )
-        scope.ops.append(Op(launch.step(), tuple(h.slot for h in reads), tuple(h.slot for h in held), launch))
 
     def _result(self, slot: int, node: Node, param: Param) -> Result:
         dtype, pool_bytes = to_torch(node.dtype), self.pool_bytes if node in self.results else 0

@@ -77,9 +77,44 @@ class Launcher:
         self._function(self._pack_buffers(*addresses), self._pack_sizes(*sizes))
 
 
-def load(artifact: Artifact, kernel: Kernel, trampoline: Trampoline | None = None) -> Launcher:
+class PackLauncher:
+    """A loaded packed kernel: one call runs it for any number of members, as Launcher does for one."""
+
+    __slots__ = ("_each", "_function", "_library", "name")
+
+    def __init__(self, library: ctypes.CDLL, kernel: Kernel) -> None:
+        self.name = kernel.name
+        self._library = library
+        self._function = library[kernel.name]
+        self._function.restype = None
+        self._function.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_long)
+        self._each = sum(p.mode != "scratch" for p in kernel.params), len(kernel.symbols)
+
+    def __call__(self, tensors: Sequence[torch.Tensor], sizes: Sequence[int] = ()) -> None:
+        """Run on the members' buffers, the first member's in parameter order, then the second's, ...; `sizes` likewise.
+
+        LaunchError where the counts do not make whole members, or not the same number of them.
+        """
+        self.at([t.data_ptr() for t in tensors], sizes)
+
+    def at(self, addresses: Sequence[int], sizes: Sequence[int]) -> None:
+        """The same on addresses."""
+        buffers, symbols = self._each
+        members = len(addresses) // buffers
+        if len(addresses) != members * buffers or len(sizes) != members * symbols:
+            raise LaunchError(
+                f"{self.name} takes {buffers} buffers and {symbols} sizes a member, not {len(addresses)} and "
+                f"{len(sizes)} in all: pass them as its parameters stand, member by member."
+            )
+        table = struct.pack(f"{len(addresses)}P", *addresses)
+        self._function(table, struct.pack(f"{len(sizes)}l", *sizes), members)
+
+
+def load(artifact: Artifact, kernel: Kernel, trampoline: Trampoline | None = None) -> Launcher | PackLauncher:
     """The Launcher of a built kernel. CacheError where the library is not the one that was built, LaunchError where it
     cannot be loaded."""
+    if kernel.packed:
+        return _loaded(artifact, lambda library: PackLauncher(library, kernel))
     return _loaded(artifact, lambda library: Launcher(library, kernel, trampoline))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from interfuse.ir.index import Dim
+from interfuse.ir.index import symbols as symbols_of
 from interfuse.lower.kernel import Kernel
 from interfuse.run import cpu
 from interfuse.run.views import Sizes, Step, Strides, relaid, sized, static
@@ -65,6 +66,37 @@ class Launch:
         if isinstance(self.launcher, cpu.Launcher):
             return on_addresses(self.reads, self.outs, self.kernel.symbols, self.launcher.at)
         return on_tensors(self.reads, self.outs, self.kernel.symbols, self.launcher)
+
+
+@dataclass(frozen=True)
+class PackLaunch:
+    """A packed kernel with its launcher, each member's operands and results, and the sizes of all members in order."""
+
+    launcher: Launcher
+    members: tuple[tuple[tuple[Operand, ...], tuple[Result, ...]], ...]
+    sizes: tuple[Dim, ...]
+
+    def step(self) -> Step:
+        """Allocate the results of all members and launch once. What several members read is looked at once."""
+        reads = tuple(dict.fromkeys(o for operands, _ in self.members for o in operands))
+        outs = tuple(r for _, results in self.members for r in results)
+        read, made = ({part: k for k, part in enumerate(parts)} for parts in (reads, outs))
+        order = [
+            k
+            for operands, results in self.members
+            for k in (*(read[o] for o in operands), *(len(reads) + made[r] for r in results))
+        ]
+        symbols = sorted({s.name for d in self.sizes for s in symbols_of(d)})
+        known, sizes_at = static(self.sizes), sized(self.sizes)
+        launcher = self.launcher
+        by_address = isinstance(launcher, cpu.PackLauncher)
+        launch: Callable[[Sequence[Any], Sequence[int]], Any] = launcher.at if by_address else launcher  # type: ignore[attr-defined]
+
+        def run(bases: Sequence[Any], values: Sequence[int]) -> None:
+            rows = known if known is not None else sizes_at(dict(zip(symbols, values, strict=True)))
+            launch([bases[k] for k in order], rows)
+
+        return (on_addresses if by_address else on_tensors)(reads, outs, symbols, run)
 
 
 def on_tensors(reads: Sequence[Operand], outs: Sequence[Result], symbols: Sequence[str], run: Launcher) -> Step:

@@ -148,6 +148,7 @@ def _decided(
             store.put(key, result.to_json())
     seen[key] = result
     chosen, reason = decide(region, result)
+    reason = "; ".join(filter(None, (region.candidates[chosen].note, reason)))
     sizes = trial.sizes_of(region, graph) or {}
     if sizes:
         reason += f"; measured at {', '.join(f'{name} = {n}' for name, n in sizes.items())}"

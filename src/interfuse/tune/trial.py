@@ -21,7 +21,7 @@ from interfuse.ir.graph import Graph, Input, Literal, Output
 from interfuse.ir.index import symbols
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node, make, topological
-from interfuse.plan.plan import KernelStep, LibraryStep, Plan, Region
+from interfuse.plan.plan import KernelStep, LibraryStep, PackStep, Plan, Region
 from interfuse.run.launch import Launcher
 from interfuse.run.program import Program
 from interfuse.run.views import Sizes, chain_to, concrete, layout_through, relaid
@@ -134,4 +134,6 @@ def region_key(region: Region, graph: Graph, device_key: str) -> str:
 def _step_text(step: Any) -> str:
     if isinstance(step, KernelStep):
         return repr(dataclasses.replace(step.kernel, name="", doc=()))
+    if isinstance(step, PackStep):
+        return f"{dataclasses.replace(step.kernel, name='', doc=())!r} {step.sizes}"
     return "captured call" if isinstance(step, LibraryStep) else f"{step.provider} {step.attrs}"

@@ -77,3 +77,32 @@ template <class Body, class Carry> INLINE inline void reduce_long_each(long exte
         carry();
     }
 }
+
+//: run_members
+extern "C" int omp_get_num_threads(void);
+extern "C" int omp_get_thread_num(void);
+
+// How many programs a member of a pack has, and the work of each.
+struct Programs {
+    long count, work;
+};
+
+// body(m, first, last) for programs `first` to `last` of member m. Threads get equal shares of the work of all members
+// together, wherever one ends and the next begins.
+template <class Size, class Body> inline void run_members(long members, long parallel_from, Size size, Body body) {
+    long total = 0;
+    for (long m = 0; m < members; ++m) total += size(m).count * size(m).work;
+#pragma omp parallel if (total >= parallel_from)
+    {
+        const long threads = omp_get_num_threads(), thread = omp_get_thread_num();
+        const long from = total * thread / threads, to = total * (thread + 1) / threads;
+        long at = 0;
+        for (long m = 0; m < members && at < to; ++m) {
+            const Programs p = size(m);
+            const long first = at >= from ? 0 : min((from - at + p.work - 1) / p.work, p.count);
+            const long last = min((to - at + p.work - 1) / p.work, p.count);
+            if (first < last) body(m, first, last);
+            at += p.count * p.work;
+        }
+    }
+}

@@ -1,0 +1,146 @@
+"""Packs from the front door: values against eager, kernels reused for another count, threads, what the ledger says."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from interfuse.base.knobs import override
+from interfuse.driver.backend import Backend
+from interfuse.driver.options import read
+from interfuse.report.gather import gather
+from interfuse.report.ledger import ledger
+from tests.judge import judge
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path) -> Iterator[None]:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    with override(cache_dir=tmp_path / "cache", race=False):
+        yield
+
+
+def compiled(f: Callable[..., Any]) -> tuple[Callable[..., Any], Backend]:
+    backend = Backend(read(None, {}))
+    return torch.compile(f, backend=backend, dynamic=False), backend
+
+
+def launches(backend: Backend) -> int:
+    plan = backend.compiled[-1].plan
+    assert plan is not None
+    assert not [e.facts for r in backend.records for e in r.of("fallback")]
+    return sum(r.choice.launches for r in plan.regions)
+
+
+def features(xs: Sequence[torch.Tensor], bs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [torch.relu(x + b) for x, b in zip(xs, bs, strict=True)]
+
+
+def inputs(count: int, dtype: torch.dtype = torch.float32) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    widths = [8 + 5 * (k % 4) for k in range(count)]
+    return [torch.randn(30, w).to(dtype) for w in widths], [torch.randn(w).to(dtype) for w in widths]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_features_of_every_type(dtype: torch.dtype) -> None:
+    run, backend = compiled(features)
+    assert judge(features, inputs(26, dtype), run).ok
+    assert launches(backend) == 1
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda xs: [x.to(torch.bfloat16) for x in xs],
+        lambda xs: torch.stack([(x * x).sum() for x in xs]).sum().sqrt(),
+        lambda xs: [torch.softmax(x, -1) for x in xs],
+        lambda xs: [x.sum(0) for x in xs],
+        lambda xs: [(x + xs[0].sum()).tanh() for x in xs],
+    ],
+)
+def test_values_beside_eager(f: Callable[..., Any]) -> None:
+    run, _ = compiled(f)
+    xs = [torch.randn(5 + k, 8 * k + 3) for k in range(9)]
+    assert judge(f, (xs,), run).ok
+
+
+def test_another_count_builds_no_other_kernel() -> None:
+    run, backend = compiled(features)
+    run(*inputs(12))
+    run(*inputs(26))
+    first, second = ([e for e in r.of("kernel") if e.subject.startswith("pack_")] for r in backend.records)
+    assert [e.facts["cached"] for e in first] == [False] and [e.facts["cached"] for e in second] == [True]
+    assert first[0].facts["key"] == second[0].facts["key"]
+
+
+def test_a_batch_that_changes_needs_no_new_graph() -> None:
+    backend = Backend(read(None, {}))
+    run = torch.compile(features, backend=backend, dynamic=True)
+    for rows in (30, 7, 1, 64):
+        xs, bs = inputs(6)
+        xs = [torch.randn(rows, x.shape[1]) for x in xs]
+        for got, expected in zip(run(xs, bs), features(xs, bs), strict=True):
+            torch.testing.assert_close(got, expected)
+    assert launches(backend) == 1 and len(backend.compiled) <= 2
+
+
+def test_inputs_that_lie_otherwise_than_captured() -> None:
+    run, _ = compiled(features)
+    xs, bs = inputs(4)
+    turned = [x.t().contiguous().t() for x in xs]
+    for given in (xs, turned):
+        for got, expected in zip(run(given, bs), features(given, bs), strict=True):
+            assert torch.equal(got, expected) and got.stride() == expected.stride()
+
+
+def test_several_threads_run_one_pack() -> None:
+    run, _ = compiled(features)
+    cases = [inputs(9) for _ in range(4)]
+    expected = [features(*c) for c in cases]
+    run(*cases[0])
+    wrong: list[int] = []
+
+    def work(k: int) -> None:
+        for _ in range(20):
+            with torch.no_grad():
+                got = run(*cases[k])
+            wrong.extend(k for a, b in zip(got, expected[k], strict=True) if not torch.equal(a, b))
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_a_pack_that_fails_runs_the_captured_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    from interfuse.base.errors import LaunchError
+    from interfuse.run import cpu
+
+    def fail(*_: Any) -> None:
+        raise LaunchError("made to fail")
+
+    run, backend = compiled(features)
+    given = inputs(5)  # compiled by the first call, which finds the launcher broken
+    monkeypatch.setattr(cpu.PackLauncher, "at", fail)
+    for got, expected in zip(run(*given), features(*given), strict=True):
+        assert torch.equal(got, expected)
+    assert "made to fail" in next(e for r in backend.records for e in r.of("fallback")).facts["error"]
+
+
+def test_the_ledger_counts_one_launch_and_the_same_bytes() -> None:
+    run, backend = compiled(features)
+    given = inputs(26)
+    run(*given)
+    assert "packed 26 like regions" in " ".join(str(ledger(backend.records)).split())
+    counted = gather(backend.records).totals.launches
+    assert (counted.before, counted.after) == (52, 1)
+    moved = sum(2 * x.nbytes + b.nbytes for x, b in zip(*given, strict=True))
+    assert backend.compiled[0].plan.regions[0].choice.bytes == moved  # type: ignore[union-attr]
