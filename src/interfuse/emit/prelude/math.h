@@ -35,8 +35,18 @@ LANE_BY_LANE(asin)
 //: acos_
 LANE_BY_LANE(acos)
 
+//: unseen
+// x, as a value that the compiler does not know the origin of.
+template <class F> INLINE inline F unseen(F x) {
+    asm("" : "+m"(x));
+    return x;
+}
+
 //: atan_
-LANE_BY_LANE(atan)
+// GCC folds the sine or cosine of an arc tangent into a form without calls that gives 0 for NaN: it must not see one.
+INLINE inline float atan_(float x) { return unseen(__builtin_atanf(x)); }
+INLINE inline double atan_(double x) { return unseen(__builtin_atan(x)); }
+template <class V> INLINE inline V atan_(V x) { return each(x, [](auto e) INLINE { return atan_(e); }); }
 
 //: sinh_
 LANE_BY_LANE(sinh)
