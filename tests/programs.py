@@ -490,7 +490,5 @@ def pruned(program: Program) -> Program:
             needed.update(program.steps[k].refs)
     keep = [k for k, s in enumerate(program.steps) if s.writes or count + k in needed]
     number = {k: k for k in range(count)} | {count + k: count + new for new, k in enumerate(keep)}
-    steps = tuple(
-        replace(program.steps[k], refs=tuple(number[r] for r in program.steps[k].refs)) for k in keep
-    )
+    steps = tuple(replace(program.steps[k], refs=tuple(number[r] for r in program.steps[k].refs)) for k in keep)
     return replace(program, steps=steps, outputs=tuple(number[o] for o in program.outputs))

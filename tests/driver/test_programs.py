@@ -1,0 +1,104 @@
+"""Random programs of PyTorch calls, compiled and judged beside eager. In: seeds. Out: the float64 contract holds.
+
+`python -m tests.driver.test_programs FIRST SECONDS` goes on from a seed for as long as is wanted, and prints what fails.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from dataclasses import replace
+
+import pytest
+import torch
+
+from interfuse.base.knobs import override
+from interfuse.driver.backend import Backend
+from interfuse.driver.options import read
+from tests.judge import _plain_run, _sort_of_value, judge
+from tests.programs import Program, program, run
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+SEEDS = range(0, 120, 4)
+LEVELS = ("native", "native", "avx2", "portable")
+
+
+def wrong(made: Program, level: str = "native", dynamic: bool = False) -> str:
+    """What is wrong with the compiled program, with other sizes too where `dynamic`; nothing where all is well."""
+    torch._dynamo.reset()
+    function, backend = made.function(), Backend(read(None, {"race": False}))
+    fast = torch.compile(function, backend=backend, dynamic=dynamic)
+    sizes = [made, resized(made)] if dynamic and _runs(resized(made)) else [made]
+    with torch.no_grad(), override(vector=level):
+        for p in sizes:
+            verdict = judge(p.viewed(function), p.bases, p.viewed(fast))
+            if not verdict.ok and not _by_rounding(p, function, fast):
+                return verdict.note
+    events = [e.facts for r in backend.records for e in r.events if e.stage in ("fallback", "warning")]
+    return f"{events[0]}" if events else ""
+
+
+def resized(made: Program) -> Program:
+    """The program on inputs of three elements more along each dimension that is not 1."""
+    chance = torch.Generator().manual_seed(3)
+
+    def other(base: torch.Tensor) -> torch.Tensor:
+        x = torch.randn([n if n == 1 else n + 3 for n in base.shape], generator=chance)
+        return (x * 20).to(base.dtype) if not base.is_floating_point() else x.to(base.dtype)
+
+    return replace(made, bases=tuple(map(other, made.bases)))
+
+
+def _runs(made: Program) -> bool:
+    try:
+        run(made)
+    except (RuntimeError, IndexError):
+        return False
+    return True
+
+
+def _by_rounding(made: Program, function, fast) -> bool:  # type: ignore[no-untyped-def]
+    """True where roundings to a narrow type may explain a difference: few elements are judged, and one may cancel."""
+    values = [v for v in run(made) if v is not None and v.is_floating_point() and v.numel()]
+    steps = [torch.finfo(v.dtype).eps for v in values if v.dtype in (torch.float16, torch.bfloat16)]
+    top = max((float(v.double().nan_to_num(0, 0, 0).abs().max()) for v in values), default=1.0)
+    allowed = 16 * max(steps, default=0.0) * max(top, 1.0)
+    for got, eager in zip(_plain_run(made.viewed(fast), made.bases), _plain_run(made.viewed(function), made.bases)):
+        if (got.dtype, got.shape) != (eager.dtype, eager.shape) or not got.is_floating_point():
+            if (got.dtype, got.shape) != (eager.dtype, eager.shape) or not torch.equal(got, eager):
+                return False
+            continue
+        if not torch.equal(_sort_of_value(got.double()), _sort_of_value(eager.double())):
+            return False
+        if not bool(((got.double() - eager.double()).nan_to_num(0, 0, 0).abs() <= allowed).all()):
+            return False
+    return bool(steps)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_programs_keep_the_contract(seed: int) -> None:
+    made = program(seed, longest=16)
+    assert not (note := wrong(made, LEVELS[seed // 4 % len(LEVELS)])), f"{note}\n{made}"
+
+
+@pytest.mark.parametrize("seed", (1, 5, 9, 13))
+def test_and_so_they_do_at_sizes_that_change(seed: int) -> None:
+    made = program(seed, longest=8)
+    assert not (note := wrong(made, dynamic=True)), f"{note}\n{made}"
+
+
+def main(first: int, seconds: float) -> None:
+    """Programs from a seed on, for so many seconds."""
+    warnings.filterwarnings("ignore")
+    end, seed = time.monotonic() + seconds, first
+    while time.monotonic() < end:
+        made = program(seed)
+        if note := wrong(made, LEVELS[seed % len(LEVELS)], dynamic=seed % 5 == 0):
+            print(f"seed {seed}: {note}\n{made}")
+        seed += 1
+    print(f"{seed - first} programs")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), float(sys.argv[2]))
