@@ -1,6 +1,6 @@
 """Random programs of PyTorch calls, compiled and judged beside eager. In: seeds. Out: the float64 contract holds.
 
-`python -m tests.driver.test_programs FIRST SECONDS` goes on from a seed for as long as is wanted, and prints what fails.
+`python -m tests.driver.test_programs FIRST SECONDS` goes on from a seed for as long, and prints what fails.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def _by_rounding(made: Program, function, fast) -> bool:  # type: ignore[no-unty
     steps = [torch.finfo(v.dtype).eps for v in values if v.dtype in (torch.float16, torch.bfloat16)]
     top = max((float(v.double().nan_to_num(0, 0, 0).abs().max()) for v in values), default=1.0)
     allowed = 16 * max(steps, default=0.0) * max(top, 1.0)
-    for got, eager in zip(_plain_run(made.viewed(fast), made.bases), _plain_run(made.viewed(function), made.bases)):
+    results = (_plain_run(made.viewed(f), made.bases) for f in (fast, function))
+    for got, eager in zip(*results, strict=True):
         if (got.dtype, got.shape) != (eager.dtype, eager.shape) or not got.is_floating_point():
             if (got.dtype, got.shape) != (eager.dtype, eager.shape) or not torch.equal(got, eager):
                 return False
