@@ -34,6 +34,9 @@ def check_order(plan: Plan) -> None:
         assert set(region.inputs) <= given, f"{region.name} reads what nobody gave yet"
         given |= set(region.outputs)
     assert seen == set(flow.needed)
+    for kinds in (("random",), ("mutation", "collective")):
+        effects = [k for r in plan.regions for k in r.calls if plan.graph.calls[k].effect in kinds]
+        assert effects == sorted(effects), "calls with an effect changed places"
 
 
 @pytest.mark.parametrize(
@@ -80,6 +83,18 @@ def test_a_path_through_another_region_keeps_two_apart() -> None:
     assert names(plan) == ["tanh", "sort", "add"]
     refused = [r for e in record.of("region") for r in e.facts["rejected"]]
     assert any("runs elsewhere" in r["reason"] for r in refused)
+
+
+def test_random_calls_keep_their_order() -> None:
+    def f() -> Any:
+        x = torch.rand(16, 32) + torch.rand(16, 32)
+        later, earlier = (X + 1).uniform_(), torch.empty(3).exponential_()
+        return x + X, later, earlier, torch.rand(3) + (X + 1).sum()
+
+    plan, _ = planned(f)
+    check_order(plan)
+    drawn = [plan.graph.calls[k].target.split(".")[1] for r in plan.regions for k in r.calls if r.reason == "random"]
+    assert drawn == ["rand", "rand", "uniform", "exponential", "rand"]
 
 
 def test_every_refusal_has_a_reason() -> None:

@@ -56,6 +56,9 @@ def why_not(target: str) -> str:
     """The reason to record for an operator that has no rule."""
     space, _, rest = target.partition(".")
     name = rest.partition(".")[0]
+    if space == "higher_order":
+        written = name.startswith("auto_functionalized")
+        return "an operator that writes its operands" if written else "a call that runs a graph of its own"
     if space == "aten":
         for names, reason in _WHY:
             if any(name == n or name.startswith((n + "_", "_" + n)) for n in names):

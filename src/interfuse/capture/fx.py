@@ -25,7 +25,7 @@ from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from interfuse.base.errors import UnsupportedError
-from interfuse.capture import aten, launches, template
+from interfuse.capture import aten, launches, stated, template
 from interfuse.capture.symbols import Symbols
 from interfuse.capture.torch_types import from_torch, has_kernels, to_torch
 from interfuse.capture.values import expand
@@ -70,12 +70,11 @@ class _Importer:
 
     def run(self) -> Graph:
         """Import every node in order."""
+        stated.correct(self.gm)
         places = self.gm.graph.find_nodes(op="placeholder")
         for p in places:
             val = p.meta.get("val")
-            self.symbols.bind(
-                _sizes(val) if isinstance(val, torch.Tensor) else [val] if isinstance(val, torch.SymInt) else []
-            )
+            self.symbols.bind(_sizes(val) if isinstance(val, torch.Tensor) else [val] if _is_size(val) else [])
         kinds = _input_kinds(places, self.examples)
         for p, kind in zip(places, kinds, strict=True):
             self._placeholder(p, kind)
@@ -108,7 +107,7 @@ class _Importer:
             self.inputs.append(Input(node, self._layout(val) or contiguous(node.shape), kind, n.name))
             self.env[n] = node
             return
-        dim = self.symbols.dim(val) if isinstance(val, torch.SymInt) else None
+        dim = self.symbols.dim(val) if _is_size(val) else None
         bound = isinstance(dim, Expr) and self.symbols.is_bound([dim])
         symbol: dict[str, Any] = {"symbol": dim.name} if isinstance(dim, Expr) and dim.op == "sym" and bound else {}
         node = make("input", (), _NUMBER_TYPE.get(type(val), I64), (), name=n.name, hint=n.name, python=True, **symbol)
@@ -161,6 +160,8 @@ class _Importer:
             self.env[n] = self._size(val) if isinstance(val, _SYMBOLIC) else val
             return
         target = template.target_name(n.target)
+        if val is None and n.users:
+            raise UnsupportedError(f"{target or n.target} does not state what it gives, which later calls read.")
         encoder = template.Encoder(self._leaf, self.opaque)
         args = tuple(encoder.encode(a) for a in n.args)
         if target is None:
@@ -198,6 +199,8 @@ class _Importer:
         """UnsupportedError, with the reason to record, where nothing about the call could be lowered."""
         if call.effect:
             raise UnsupportedError(call.effect)
+        if call.target.startswith("higher_order."):
+            raise UnsupportedError(aten.why_not(call.target))
         tensors = [v for v in flat if isinstance(v, torch.Tensor)]
         for a in n.all_input_nodes:
             tensors.extend(v for v in template.flatten(a.meta.get("val")) if isinstance(v, torch.Tensor))
@@ -316,6 +319,11 @@ def _nested(val: Any, stands: Any) -> Any:
     if isinstance(val, (tuple, list)):
         return tuple(_nested(v, stands) for v in val)
     return next(stands)
+
+
+def _is_size(value: Any) -> bool:
+    """True for a size that is a number: the ragged size of a nested tensor is a name without one."""
+    return isinstance(value, torch.SymInt) and not value.node.is_nested_int()
 
 
 def _sizes(t: torch.Tensor) -> tuple[Any, ...]:

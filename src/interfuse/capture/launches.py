@@ -133,11 +133,30 @@ def count(n: torch.fx.Node, target: str) -> int:
     return _SEVERAL.get(name, 1)
 
 
+def _inner_effect(n: torch.fx.Node) -> str:
+    for a in n.all_input_nodes:
+        if a.op == "get_attr":
+            inner = a.graph.owning_module
+            for part in str(a.target).split("."):
+                inner = getattr(inner, part)  # type: ignore[assignment]
+            if isinstance(inner, torch.fx.GraphModule):
+                found = (effect(m) for m in inner.graph.nodes if m.op == "call_function")
+                first = next((e for e in found if e), "")
+                if first:
+                    return first
+    return ""
+
+
 def effect(n: torch.fx.Node) -> str:
-    """ "" or random, mutation, collective: why the call must keep its place and count."""
+    """ "" or random, mutation, collective: why the call must keep its place and count.
+
+    A call that runs graphs of its own (a branch, a loop) has the first effect that these have.
+    """
     if isinstance(n.target, torch._ops.HigherOrderOperator):
         name = n.target.name()
-        return "random" if "rng_state" in name else "mutation" if "mutation" in name or name == "with_effects" else ""
+        if "rng_state" in name:
+            return "random"
+        return "mutation" if "mutation" in name or name == "with_effects" else _inner_effect(n)
     if not isinstance(n.target, torch._ops.OpOverload):
         return ""
     if torch.Tag.nondeterministic_seeded in n.target.tags:

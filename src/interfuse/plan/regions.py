@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import heapq
+import itertools
 from collections.abc import Callable, Iterable
 
 from interfuse.base.errors import GraphError
@@ -23,7 +24,10 @@ MOST_CALLS = 64
 
 
 class Grouping:
-    """Regions under construction: which call is in which group, and the edges between groups."""
+    """Regions under construction: which call is in which group, and the edges between groups.
+
+    An edge leads from the maker of a value to its reader, and from one call with an effect to the next of its kind.
+    """
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
@@ -35,9 +39,14 @@ class Grouping:
                 maker = flow.producer.get(leaf)
                 if maker is not None and maker != reader:
                     self.edges[maker].add(reader)
+        for kinds in (("random",), ("mutation", "collective")):
+            # Their order is part of what they do: which numbers are drawn, what is written last, who waits for whom.
+            kept = [k for k in flow.needed if flow.graph.calls[k].effect in kinds]
+            for first, second in itertools.pairwise(kept):
+                self.edges[first].add(second)
 
     def successors(self, group: int) -> set[int]:
-        """The groups that read what `group` makes."""
+        """The groups that must run after `group`."""
         out = {self.group_of[s] for k in self.members[group] for s in self.edges[k] if s in self.group_of}
         out.discard(group)
         return out

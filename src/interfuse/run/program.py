@@ -17,7 +17,7 @@ from interfuse.base.errors import GraphError, UnsupportedError
 from interfuse.base.record import Record
 from interfuse.capture.template import decode
 from interfuse.ir.graph import Graph, Literal, Output
-from interfuse.ir.index import Expr, evaluate
+from interfuse.ir.index import Dim, Expr, evaluate, symbols
 from interfuse.ir.node import Node
 from interfuse.ir.ops import MOVES
 from interfuse.plan.plan import Candidate, LibraryStep, Plan
@@ -203,17 +203,24 @@ class _Builder:
             if output.node is None:
                 gives.append(_plain(output, graph))
                 continue
-            strides = output.layout.strides if output.layout is not None else None
+            strides = self._known(output)
             held = self.assembler.find(scope, output.node, "an output of the graph", strides)
             self.kept.add(held.slot)
             shared = any(owners.get(root, storage) != storage for root in held.roots)
             if not shared:
                 owners.update(dict.fromkeys(held.roots, storage))
             own = isinstance(storage, tuple) and storage[0] == "input"
-            gives.append(_give(held.slot, output, shared, as_it_is=own and not shared))
+            gives.append(_give(held.slot, strides, shared, as_it_is=own and not shared))
         self.blocks.append(scope.ops)
         scope.ops = []
         return gives
+
+    def _known(self, output: Output) -> tuple[Dim, ...] | None:
+        """The strides that an output must have; None where the inputs do not tell: then the library's are eager's."""
+        strides = output.layout.strides if output.layout is not None else ()
+        known = set(self.plan.graph.symbols)
+        used = {s.name for d in strides if isinstance(d, Expr) for s in symbols(d)}
+        return strides if output.layout is not None and used <= known else None
 
     # --- Lifetimes
 
@@ -274,9 +281,8 @@ def _plain(output: Output, graph: Graph) -> Callable[[list[Any]], Any]:
     return lambda slots: value
 
 
-def _give(slot: int, output: Output, shared: bool, as_it_is: bool) -> Callable[[list[Any]], Any]:
+def _give(slot: int, strides: tuple[Dim, ...] | None, shared: bool, as_it_is: bool) -> Callable[[list[Any]], Any]:
     """The output in `slot`: as it is, laid out as eager lays it out, or as a tensor of its own where `shared`."""
-    strides = None if output.layout is None else output.layout.strides
     fixed, strides_at = (None, sized(())) if strides is None else (static(strides), sized(strides))
 
     def give(slots: list[Any]) -> Any:
