@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import torch
 
+from interfuse.capture.torch_types import to_torch
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import BF16, F32, DType
 from interfuse.ir.layout import contiguous
@@ -39,6 +42,19 @@ class Packed:
         if k not in self.made:
             self.made[k] = arrays_for(self.regions[k][0], "random")
         return self.made[k]
+
+    def ran(self, launch: Callable[..., Any], members: Sequence[int]) -> list[list[torch.Tensor]]:
+        """The outputs of these members, run in one launch."""
+        tensors: list[torch.Tensor] = []
+        outs, sizes = [], []
+        for k in members:
+            arrays = self.arrays(k)
+            own = [torch.full(n.shape, 77, dtype=to_torch(n.dtype)) for n in self.regions[k][1]]
+            tensors += [torch.from_numpy(np.ascontiguousarray(arrays[n])) for n in self.orders[k]] + own
+            sizes += self.sizes[k]
+            outs.append(own)
+        launch(tensors, sizes)
+        return outs
 
 
 def _in(name: str, *shape: int, dtype: DType = F32) -> Node:

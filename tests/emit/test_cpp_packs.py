@@ -9,11 +9,10 @@ from interfuse.base.errors import LaunchError
 from interfuse.base.knobs import current, override
 from interfuse.build.cache import open_cache
 from interfuse.build.cpp import build
-from interfuse.capture.torch_types import to_torch
 from interfuse.emit.cpp import emit
 from interfuse.run.cpu import load
 from tests import packs, targets
-from tests.emit.test_cpp_regions import LEVELS, tensor
+from tests.emit.test_cpp_regions import LEVELS
 from tests.judge import judge_region
 
 BIG = (*packs.SHAPES, (40, 1024), (1, 1), (57, 33))
@@ -26,30 +25,17 @@ def built(packed: packs.Packed, level: str, streaming: frozenset[str] = frozense
         return load(artifact, packed.kernel)
 
 
-def ran(packed: packs.Packed, launch, members: list[int]) -> list[list[torch.Tensor]]:  # type: ignore[no-untyped-def]
-    """The outputs of these members, run in one launch."""
-    tensors, outs, sizes = [], [], []
-    for k in members:
-        arrays = packed.arrays(k)
-        own = [torch.full(n.shape, 77, dtype=to_torch(n.dtype)) for n in packed.regions[k][1]]
-        tensors += [tensor(arrays[n], to_torch(n.dtype)) for n in packed.orders[k]] + own
-        sizes += packed.sizes[k]
-        outs.append(own)
-    launch(tensors, sizes)
-    return outs
-
-
 @pytest.mark.parametrize(("name", "level"), [*((n, LEVELS[0]) for n in packs.CASES), *(("norm", v) for v in LEVELS)])
 def test_members_of_any_size_get_their_results(name: str, level: str) -> None:
     for packed in packs.packs(name, targets.CPUS["cpu"], shapes=BIG):
         launch = built(packed, level)
         every = list(range(len(packed.regions)))
-        found = ran(packed, launch, every)
+        found = packed.ran(launch, every)
         for (_, outputs), k, outs in zip(packed.regions, every, found, strict=True):
             verdict = judge_region(outputs, packed.arrays(k), outs)
             assert verdict.ok, (verdict, outputs)
         for members in ([], [0], every[::-1], every * 3):
-            for k, outs in zip(members, ran(packed, launch, members), strict=True):
+            for k, outs in zip(members, packed.ran(launch, members), strict=True):
                 assert all(torch.equal(a, b) for a, b in zip(outs, found[k], strict=True))
 
 
@@ -60,7 +46,7 @@ def test_bits_do_not_depend_on_threads() -> None:
         try:
             for count in (1, 2, 3, 7):
                 torch.set_num_threads(count)
-                found.append(ran(packed, launch, list(range(len(packed.regions)))))
+                found.append(packed.ran(launch, list(range(len(packed.regions)))))
         finally:
             torch.set_num_threads(threads)
         for other in found[1:]:
@@ -70,8 +56,8 @@ def test_bits_do_not_depend_on_threads() -> None:
 
 def test_results_may_be_stored_past_the_caches() -> None:
     (packed,) = packs.packs("step", targets.CPUS["cpu"], shapes=((64, 64), (40, 1024)))
-    plain = ran(packed, built(packed, LEVELS[0]), [0, 1])
-    streamed = ran(packed, built(packed, LEVELS[0], frozenset(("out0", "out1"))), [0, 1])
+    plain = packed.ran(built(packed, LEVELS[0]), [0, 1])
+    streamed = packed.ran(built(packed, LEVELS[0], frozenset(("out0", "out1"))), [0, 1])
     for mine, theirs in zip(plain, streamed, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
 

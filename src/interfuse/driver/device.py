@@ -31,6 +31,7 @@ from interfuse.lower.kernel import Kernel
 from interfuse.plan.candidates import PROVIDERS
 from interfuse.run import cpu as run_cpu
 from interfuse.run import gpu as run_gpu
+from interfuse.run.gpu_pack import PackLauncher
 from interfuse.run.providers import probe
 
 Launchers = Mapping[str, Any]
@@ -173,7 +174,8 @@ def _build_gpu(kernels: Sequence[Kernel], profile: DeviceProfile, knobs: Knobs, 
             failed[name] = reason
             continue
         assert not isinstance(resources, BuildError)
-        launchers[name] = run_gpu.load(source, by_name[name])
+        loaded = run_gpu.load(source, by_name[name])
+        launchers[name] = PackLauncher(loaded) if by_name[name].packed else loaded
         record.add(
             "kernel",
             name,

@@ -19,9 +19,18 @@ from interfuse.emit.triton_body import Body
 from interfuse.emit.triton_index import index_text
 from interfuse.ir.index import Dim, contiguous_strides, floordiv, product, symbols, text, unwrap, wrap
 from interfuse.lower.kernel import Axis, Kernel, Param, Role
+from interfuse.lower.pack import ALIGNED
 
 MOST_LANES, MOST_PROGRAMS = 1 << 20, (1 << 31) - 1
 """The largest tensor that Triton allows, in elements, and the largest grid, in programs."""
+
+
+TABLE = (("table_ptr", "*i64"), ("members", "i32"))
+"""Arguments of a packed kernel. The table has a column after the other, each with an entry a member: its first program,
+then the addresses of its buffers, then its sizes."""
+
+ALIGN = "ALIGN"
+"""The constexpr of a packed kernel: what all addresses are multiples of, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +38,8 @@ class TritonSource:
     """A generated module. `entry` is its kernel; arguments are the non-scratch parameters, then the size symbols.
 
     `arguments` holds (name, type) as signatures write types; `constants` the constexpr arguments; `grid` the number of
-    programs (no launch at 0), `warps` the warps of each.
+    programs (no launch at 0), `warps` the warps of each. A packed kernel takes the table of its members instead, and
+    `grid` are the programs of one of them.
     """
 
     text: str
@@ -61,13 +71,16 @@ def emit(kernel: Kernel) -> TritonSource:
     constants = tuple((n, v) for n, v in sizes if re.search(rf"\b{n}\b", head + statements))
     arguments = tuple((f"{p.name}_ptr", f"*{prelude.SIGNATURE[p.dtype]}") for p in kernel.params)
     arguments += tuple((s, _symbol_type(s, kernel, body)) for s in kernel.symbols)
+    fixed = kernel.symbols
+    if kernel.packed:
+        arguments, constants, fixed = TABLE, (*constants, (ALIGN, ALIGNED)), ("members",)
     spelled = ", ".join([*(n for n, _ in arguments), *(f"{n}: tl.constexpr" for n, _ in constants)])
     entry = re.sub(r"\W", "_", kernel.name)
     entry = f"{entry}_kernel" if entry in prelude.HELPERS or keyword.iskeyword(entry) else entry
     functions = [f"@triton.jit{prelude.HELPERS[h]}" for h in body.helpers]
     # Triton would compile again for a size of 1 and for multiples of 16.
-    fixed = f"(do_not_specialize={_quoted(kernel.symbols)})" if kernel.symbols else ""
-    functions.append(f"@triton.jit{fixed}\n{_wrapped(f'def {entry}({spelled}):')}\n{head}\n{statements}")
+    special = f"(do_not_specialize={_quoted(fixed)})" if fixed else ""
+    functions.append(f"@triton.jit{special}\n{_wrapped(f'def {entry}({spelled}):')}\n{head}\n{statements}")
     code = "\n\n".join(functions)
     imports = "import triton\nimport triton.language as tl\n"
     if "libdevice." in code:
@@ -119,11 +132,15 @@ def _head(kernel: Kernel, body: Body) -> str:
     grid = [a for a in kernel.axes if a.role is Role.GRID]
     several = sum(_programs(a) != 1 for a in grid) > 1
     with writer.block():
-        for name in kernel.symbols:
-            if name in body.wide:
-                writer.line(f"{name} = {name}.to(tl.int64)")
-        if several:
-            writer.line("program = tl.program_id(0)")
+        if kernel.packed:
+            several = True
+            _member(writer, kernel, body)
+        else:
+            for name in kernel.symbols:
+                if name in body.wide:
+                    writer.line(f"{name} = {name}.to(tl.int64)")
+            if several:
+                writer.line("program = tl.program_id(0)")
         for k, axis in enumerate(grid):
             inner = product(tuple(_programs(a) for a in grid[k + 1 :]))
             outermost = all(_programs(a) == 1 for a in grid[:k])
@@ -136,6 +153,26 @@ def _head(kernel: Kernel, body: Body) -> str:
             if not {s.name for s in symbols(e)} & serial:
                 writer.line(f"{name} = {body.index(e)}")
     return writer.text()
+
+
+def _member(writer: Writer, kernel: Kernel, body: Body) -> None:
+    """Which member of the pack this program works for, which of its programs this is, its buffers and sizes."""
+    writer.line("program = tl.program_id(0)")
+    writer.line("member = 0  # the last one that begins at or before this program")
+    writer.line("end = members")
+    with writer.block("while end - member > 1:"):
+        writer.line("middle = (member + end) // 2")
+        writer.line("begun = tl.load(table_ptr + middle) <= program")
+        writer.line("member = tl.where(begun, middle, member)")
+        writer.line("end = tl.where(begun, end, middle)")
+    writer.line("row_ptr = table_ptr + member")
+    writer.line("program -= tl.load(row_ptr).to(tl.int32)")
+    for k, p in enumerate(kernel.params, 1):
+        address = f"tl.load(row_ptr + {k} * members).to(tl.pointer_type({prelude.TYPES[p.dtype]}))"
+        writer.line(f"{p.name}_ptr = tl.multiple_of({address}, {ALIGN})")
+    for k, name in enumerate(kernel.symbols, 1 + len(kernel.params)):
+        wide = name in body.wide or _symbol_type(name, kernel, body) == "i64"
+        writer.line(f"{name} = tl.load(row_ptr + {k} * members){'' if wide else '.to(tl.int32)'}")
 
 
 def _piece(inner: Dim, count: Dim, outermost: bool, several: bool) -> str:
@@ -166,7 +203,8 @@ def _doc(kernel: Kernel, grid: Dim) -> str:
     lines = list(kernel.doc) or [kernel.name]
     if not any("[" in line for line in lines):
         lines += ["", *_shape_lines(kernel.params)]
-    lines.append(f"Family: {kernel.family}; {text(wrap(grid))} programs of {kernel.warps} warps.")
+    each = " a member" if kernel.packed else ""
+    lines.append(f"Family: {kernel.family}; {text(wrap(grid))} programs of {kernel.warps} warps{each}.")
     return "\n".join(lines).replace("\\", "\\\\").replace('"""', "'''")
 
 

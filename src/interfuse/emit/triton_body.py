@@ -22,6 +22,9 @@ from interfuse.ir.dtypes import ALL, BOOL, F32, F64, I32, I64, DType
 from interfuse.ir.index import Expr, symbols, wrap
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Reduce, Role, Scan, Scope, Stmt, Store, Value, walk
 
+_PACK_NAMES = ("table_ptr", "members", "member", "end", "middle", "begun", "row_ptr")
+"""What the head of a packed kernel calls its own."""
+
 
 @dataclass(frozen=True)
 class Lane:
@@ -85,6 +88,7 @@ class Body:
             "program",
             "at",
             kernel.name,
+            *(_PACK_NAMES if kernel.packed else ()),
             *kernel.symbols,
             *(f"{p.name}_ptr" for p in kernel.params),
             *(n for a in kernel.axes for n in (a.name, f"{a.name}_start")),

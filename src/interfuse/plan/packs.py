@@ -39,7 +39,7 @@ def form(
     """Join like groups into packs; what comes out is the members of each, in program order. `reject` hears what stays
     apart and why.
     """
-    if context.target is None or context.target.backend != "cpp":
+    if context.target is None:
         return {}
     classes: dict[Hashable, dict[Part, Kernel]] = {}
     for calls in sorted(groups.members.values(), key=min):

@@ -45,14 +45,19 @@ class Launcher:
         grid = self.source.grid if isinstance(self.source.grid, int) else evaluate(self.source.grid, known)
         if grid == 0:
             return
-        arguments = (*tensors, *sizes)
-        device = tensors[0].device
+        self.launch(grid, (*tensors, *sizes), {}, tensors[0].device)
+
+    def launch(self, grid: int, arguments: Sequence[Any], constants: Mapping[str, int], device: torch.device) -> None:
+        """Launch so many programs on these arguments, with `constants` beside or instead of its own. LaunchError as
+        above.
+        """
+        constants = {**self._constants, **constants}
         try:
             if device.type == "cuda" and device.index != torch.cuda.current_device():
                 with torch.cuda.device(device):
-                    compiled = self._function[(grid,)](*arguments, **self._constants)
+                    compiled = self._function[(grid,)](*arguments, **constants)
             else:
-                compiled = self._function[(grid,)](*arguments, **self._constants)
+                compiled = self._function[(grid,)](*arguments, **constants)
         except Exception as error:
             first = str(error).strip().splitlines()[:1]
             raise LaunchError(
