@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interfuse.ir.index import sym
-from interfuse.run.arena import ALIGN, Arena, Meter, Value, plan
+from interfuse.run.arena import ALIGN, Arena, Value, plan
 
 values = st.builds(
     lambda size, born, length: Value(size, born, born + length),
@@ -57,16 +57,3 @@ def test_sizes_that_change_share_a_block_where_they_are_one_expression() -> None
     inside = [Value(s * 4, 0, 1), Value(s * 4, 2, 3), Value(t * 4, 4, 5), Value(64, 6, 7)]
     found = plan(inside, [], {"s": 100, "t": 10})
     assert found == Arena((0, 0, 2, 1), (s * 4, 64, t * 4))
-
-
-def test_a_meter_counts_a_storage_once_and_until_its_last_view_is_gone() -> None:
-    root = frozenset((0,))
-    meter = Meter({1: root, 2: root, 3: frozenset((1,))}, [100, 8])
-    meter.add((1, 9))
-    meter.add((1, 2, 3))
-    assert meter.bytes == 108
-    meter.drop((1, 9))
-    assert meter.bytes == 108
-    meter.drop((2,))
-    meter.drop((2,))
-    assert meter.bytes == 8

@@ -51,7 +51,9 @@ class Knobs:
     vector: str = _knob("INTERFUSE_VECTOR", "CPU vector extension: native, avx512, avx2 or portable", "native")
     workers: int = _knob("INTERFUSE_WORKERS", "processes that compile kernels side by side; 0 takes one a core", 0)
     pool_mib: int = _knob(
-        "INTERFUSE_POOL_MIB", "most MiB of large CPU outputs (32 MiB and up) kept for later calls; 0 keeps none", 1024
+        "INTERFUSE_POOL_MIB",
+        "most MiB of large results of CPU kernels (32 MiB and up) kept for later calls; 0 keeps none",
+        1024,
     )
     debug: int = _knob("INTERFUSE_DEBUG", "0 quiet, 1 one line a stage, 2 what each stage changed, 3 kernels too", 0)
 

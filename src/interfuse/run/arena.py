@@ -67,31 +67,3 @@ def _holds(block: Dim, value: Dim) -> bool:
 def _meets(value: Value, taken: Iterable[Value]) -> bool:
     """True where one of `taken` lives at a launch at which `value` does."""
     return any(value.born <= other.dies and other.born <= value.dies for other in taken)
-
-
-class Meter:
-    """Bytes that live slots hold, by the storages that they lie in."""
-
-    def __init__(self, roots_of: Mapping[int, frozenset[int]], storage_bytes: Sequence[int]) -> None:
-        self._roots_of, self._storage_bytes = roots_of, storage_bytes
-        self._live: set[int] = set()
-        self._holders = [0] * len(storage_bytes)
-        self.bytes = 0
-
-    def add(self, slots: Iterable[int]) -> None:
-        """The slots are filled."""
-        for slot in set(slots) - self._live:
-            self._live.add(slot)
-            for root in self._roots_of.get(slot, ()):
-                self._holders[root] += 1
-                if self._holders[root] == 1:
-                    self.bytes += self._storage_bytes[root]
-
-    def drop(self, slots: Iterable[int]) -> None:
-        """The slots are emptied."""
-        for slot in set(slots) & self._live:
-            self._live.remove(slot)
-            for root in self._roots_of.get(slot, ()):
-                self._holders[root] -= 1
-                if self._holders[root] == 0:
-                    self.bytes -= self._storage_bytes[root]

@@ -15,7 +15,7 @@ import torch
 from interfuse.base.errors import GraphError, UnsupportedError
 from interfuse.capture.torch_types import to_torch
 from interfuse.ir.graph import Graph
-from interfuse.ir.index import Dim, unwrap, wrap
+from interfuse.ir.index import Dim
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node
 from interfuse.ir.ops import MOVES
@@ -23,8 +23,7 @@ from interfuse.lower.kernel import Param
 from interfuse.plan.memory import node_bytes
 from interfuse.plan.plan import KernelStep, LibraryStep, PackStep, ProviderStep
 from interfuse.plan.plan import Step as PlanStep
-from interfuse.run.allocate import allocator
-from interfuse.run.launch import Launch, Launcher, Operand, PackLaunch, Result
+from interfuse.run.launch import Launch, Launcher, Operand, PackLaunch, Pages, Result
 from interfuse.run.library import Slots, call_step, mutated
 from interfuse.run.providers import PROVIDERS, available
 from interfuse.run.views import (
@@ -50,12 +49,20 @@ class Held:
 
 @dataclass
 class Op:
-    """One step of the program with the slots that it reads and fills; `launch` says what it is where it is a kernel."""
+    """One step of the program, or the launch that it will be, with the slots that it reads and fills."""
 
-    run: Step
+    run: Step | Launch | PackLaunch
     reads: tuple[int, ...]
     writes: tuple[int, ...]
-    launch: Launch | None = None
+
+    @property
+    def made(self) -> tuple[Result, ...]:
+        """What a kernel writes in it."""
+        return self.run.outs if isinstance(self.run, (Launch, PackLaunch)) else ()
+
+    def step(self, pages: Pages) -> Step:
+        """The step; `pages` says which results of launches come from the pool."""
+        return self.run.step(pages) if isinstance(self.run, (Launch, PackLaunch)) else self.run
 
 
 @dataclass
@@ -80,14 +87,11 @@ class Scope:
 
 
 class Assembler:
-    """Turns steps into operations. `launchers` gives each kernel's by the kernel's name.
+    """Turns steps into operations. `launchers` gives each kernel's by the kernel's name."""
 
-    Results of the graph that kernels write come from the pool, which keeps at most `pool_bytes`.
-    """
-
-    def __init__(self, graph: Graph, launchers: Mapping[str, Launcher], pool_bytes: int = 0) -> None:
+    def __init__(self, graph: Graph, launchers: Mapping[str, Launcher]) -> None:
         self.graph, self.launchers = graph, launchers
-        self.pool_bytes, self.results = pool_bytes, results_of(graph)
+        self.results = results_of(graph)
         self.device = torch.device(graph.device)
         self.slots = Slots()
         self.scope = Scope()
@@ -191,14 +195,14 @@ class Assembler:
         launcher = self._launcher(step.kernel.name)
         reads, outs = self._bound(scope, step, step.kernel.name)
         launch = Launch(step.kernel, launcher, reads, outs)
-        scope.ops.append(Op(launch.step(), tuple(o.slot for o in reads), tuple(r.slot for r in outs), launch))
+        scope.ops.append(Op(launch, tuple(o.slot for o in reads), tuple(r.slot for r in outs)))
 
     def _pack(self, scope: Scope, step: PackStep) -> None:
         launcher = self._launcher(step.kernel.name)
         members = tuple(self._bound(scope, member, step.kernel.name) for member in step.members)
         launch = PackLaunch(launcher, members, tuple(d for row in step.sizes for d in row))
         read = dict.fromkeys(o.slot for reads, _ in members for o in reads)
-        scope.ops.append(Op(launch.step(), tuple(read), tuple(r.slot for _, outs in members for r in outs)))
+        scope.ops.append(Op(launch, tuple(read), tuple(r.slot for r in launch.outs)))
 
     def _launcher(self, name: str) -> Launcher:
         if name not in self.launchers:
@@ -226,9 +230,7 @@ class Assembler:
         )
 
     def _result(self, slot: int, node: Node, param: Param) -> Result:
-        dtype, pool_bytes = to_torch(node.dtype), self.pool_bytes if node in self.results else 0
-        make = allocator(node.shape, param.strides, dtype, self.device, pool_bytes)
-        return Result(slot, unwrap(wrap(node.size) * node.dtype.bytes), param.strides, dtype, make)
+        return Result(slot, node.shape, param.strides, to_torch(node.dtype), self.device, node in self.results)
 
     def _provider(self, scope: Scope, step: ProviderStep) -> None:
         reason = available(step.provider, step.operands[0].dtype, self.graph.device)

@@ -11,101 +11,80 @@ program, as counted at the example's sizes, never holds more bytes than it would
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from interfuse.base.errors import LaunchError
+from interfuse.base.record import Record
 from interfuse.emit.trampoline import MOST_ARGUMENTS
 from interfuse.ir.index import at_sizes
 from interfuse.run import arena
 from interfuse.run.allocate import empty_strided_cpu
-from interfuse.run.arena import Arena, Meter, Value
-from interfuse.run.assemble import Op
+from interfuse.run.arena import Arena, Value
 from interfuse.run.cpu import Launcher
 from interfuse.run.guarded import Guarded, Ready, walk
-from interfuse.run.launch import Launch, Operand, Result, on_addresses
+from interfuse.run.launch import Launch, Operand, Pages, Result, on_addresses
+from interfuse.run.units import Meter, Unit
 from interfuse.run.views import Sizes, Step, sized, static
 
 LONGEST = 256
 """Units that one burst joins at most."""
 
 
-@dataclass(frozen=True)
-class Unit:
-    """A step of the program, the slots to empty after it, and what it is made of: its operations with the slots that
-    each is the last to use, and every slot whose life ends in it."""
+def join(
+    units: Sequence[Unit],
+    pages: Pages,
+    meter: Callable[[Iterable[int]], Meter],
+    hints: Mapping[str, int],
+    record: Record,
+) -> Ready:
+    """The steps of the program. `meter` gives one that holds what lives when it begins, told what lies on pages."""
+    alone = [unit.ready(pages, record) for unit in units]
+    able = [_is_able(unit, pages) for unit in units]
+    if not any(a and b for a, b in itertools.pairwise(able)):
+        return tuple(alone)
+    limit, live = meter(pages.slots).run(units).peak, meter(pages.slots)
+    steps, k = [], 0
+    while k < len(units):
+        count = _run_from(units, able, k)
+        while count > 1 and live.bytes + _Layout(units[k : k + count], hints).bytes > limit:
+            count = count * 3 // 4
+        end = k + max(count, 1)
+        steps.append(alone[k] if count < 2 else (Burst(units[k:end], alone[k:end], pages, hints), ()))
+        live.run(units[k:end])
+        k = end
+    return tuple(steps)
 
-    step: Step
-    drops: tuple[int, ...]
-    parts: tuple[tuple[Op, tuple[int, ...]], ...]
-    ends: frozenset[int]
 
-    @property
-    def launches(self) -> list[Launch]:
-        """Its kernels; empty where it is anything else, or cannot be part of a burst."""
-        found = [op.launch for op, _ in self.parts if op.launch is not None and _callable(op.launch)]
-        return found if len(found) == len(self.parts) else []
+def _is_able(unit: Unit, pages: Pages) -> bool:
+    """True where the unit can be part of a burst: kernels on the CPU. Next to large values a call costs nothing."""
+    slots = {s for op, _ in unit.parts for s in (*op.reads, *op.writes)}
+    return bool(unit.launches) and not slots & pages.slots and all(map(_is_callable, unit.launches))
 
 
-def _callable(launch: Launch) -> bool:
+def _is_callable(launch: Launch) -> bool:
     most = max(len(launch.reads) + len(launch.outs), len(launch.kernel.symbols))
     here = isinstance(launch.launcher, Launcher) and launch.launcher.trampoline is not None
     return here and most <= MOST_ARGUMENTS and not launch.is_empty
 
 
-def join(units: Sequence[Unit], meter: Meter, again: Meter, hints: Mapping[str, int]) -> Ready:
-    """The steps of the program. Both meters hold what lives when it begins."""
-    if not any(a.launches and b.launches for a, b in itertools.pairwise(units)):
-        return tuple((u.step, u.drops) for u in units)
-    limit, steps, k = _peak(units, meter), [], 0
-    while k < len(units):
-        count = _run_from(units, k)
-        while count > 1 and not _fits(units[k : k + count], again, limit, hints):
-            count = count * 3 // 4
-        end = k + max(count, 1)
-        unit = units[k]
-        steps.append((unit.step, unit.drops) if end == k + 1 else (Burst(units[k:end], hints), ()))
-        for u in units[k:end]:
-            again.add(s for op, _ in u.parts for s in op.writes)
-            again.drop(u.ends)
-        k = end
-    return tuple(steps)
-
-
-def _peak(units: Sequence[Unit], meter: Meter) -> int:
-    """The most bytes held at once when the units run one by one."""
-    most = meter.bytes
-    for unit in units:
-        for op, drops in unit.parts:
-            meter.add(op.writes)
-            most = max(most, meter.bytes)
-            meter.drop(drops)
-        meter.drop(unit.ends)
-    return most
-
-
-def _run_from(units: Sequence[Unit], start: int) -> int:
-    """How many units from `start` are kernels that find each other's results as they expect them."""
+def _run_from(units: Sequence[Unit], able: Sequence[bool], start: int) -> int:
+    """How many units from `start` can be joined: their kernels find each other's results as they expect them."""
     made: dict[int, Result] = {}
     for count, unit in enumerate(units[start : start + LONGEST]):
+        if not able[start + count]:
+            return count
         for launch in unit.launches:
             if any(o.slot in made and not _as_made(o, made[o.slot]) for o in launch.reads):
                 return count
             made |= {r.slot: r for r in launch.outs}
-        if not unit.launches:
-            return count
     return len(units[start : start + LONGEST])
 
 
 def _as_made(operand: Operand, result: Result) -> bool:
     return operand.strides == result.strides and operand.dtype is result.dtype
-
-
-def _fits(units: Sequence[Unit], meter: Meter, limit: int, hints: Mapping[str, int]) -> bool:
-    return meter.bytes + _Layout(units, hints).bytes <= limit
 
 
 class _Layout:
@@ -132,16 +111,16 @@ class _Layout:
 
 
 class Burst:
-    """Units joined. It keeps to them one by one once one of them has fallen back."""
+    """Units joined; `alone` are their steps. It keeps to those once one of them has fallen back."""
 
-    def __init__(self, units: Sequence[Unit], hints: Mapping[str, int]) -> None:
+    def __init__(self, units: Sequence[Unit], alone: Sequence[Any], pages: Pages, hints: Mapping[str, int]) -> None:
         layout = _Layout(units, hints)
-        self.units: Ready = tuple((u.step, u.drops) for u in units)
         self.count = len(layout.launches)
-        self._guards = [u.step for u in units if isinstance(u.step, Guarded)]
+        self._alone: Ready = tuple(alone)
+        self._guards = [step for step, _ in alone if isinstance(step, Guarded)]
         self._results = tuple(r.slot for r in layout.results)
         self._drops = tuple(sorted(layout.ends - layout.block_of.keys()))
-        self._launch = _launch(layout)
+        self._launch = _launch(layout, pages)
         self._whole = True
 
     def __call__(self, slots: list[Any]) -> None:
@@ -157,11 +136,11 @@ class Burst:
                 slots[i] = None
             if done:
                 return
-        walk(self.units, slots)
+        walk(self._alone, slots)
         self._whole = not any(g.failed for g in self._guards)
 
 
-def _launch(layout: _Layout) -> Step:
+def _launch(layout: _Layout, pages: Pages) -> Step:
     """The step that allocates and launches."""
     read: dict[Operand, int] = {}
     for launch in layout.launches:
@@ -179,7 +158,8 @@ def _launch(layout: _Layout) -> Step:
     trampoline = layout.launchers[0].trampoline
     assert trampoline is not None
     run = trampoline(table, bases, len(symbols))
-    return on_addresses(tuple(read), layout.results, symbols, run, _addresses(layout.arena))
+    fresh = tuple((r.slot, r.maker(pages)) for r in layout.results)
+    return on_addresses(tuple(read), fresh, symbols, run, _addresses(layout.arena))
 
 
 def _addresses(found: Arena) -> Callable[[Sizes, list[int]], torch.Tensor] | None:

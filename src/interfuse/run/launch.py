@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
-from interfuse.ir.index import Dim
+from interfuse.ir.index import Dim, product, unwrap, wrap
 from interfuse.ir.index import symbols as symbols_of
 from interfuse.lower.kernel import Kernel
 from interfuse.run import cpu
+from interfuse.run.allocate import allocator
 from interfuse.run.views import Sizes, Step, Strides, relaid, sized, static
 
 Launcher = Callable[[Sequence[torch.Tensor], Sequence[int]], Any]
@@ -28,14 +29,33 @@ class Operand:
 
 
 @dataclass(frozen=True)
+class Pages:
+    """What comes from the pool, which keeps at most `pool_bytes` (run/pool.py): outputs of the graph, and `slots`."""
+
+    pool_bytes: int = 0
+    slots: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
 class Result:
-    """What a kernel writes: its slot, its bytes, how it lies, and the function that gives it memory."""
+    """What a kernel writes: its slot, how it lies there, and whether outputs of the graph are or show it."""
 
     slot: int
-    bytes: Dim
+    shape: tuple[Dim, ...]
     strides: tuple[Dim, ...]
     dtype: torch.dtype
-    make: Callable[[Sizes], torch.Tensor]
+    device: torch.device
+    is_output: bool = False
+
+    @property
+    def bytes(self) -> Dim:
+        """Bytes of its elements."""
+        return unwrap(wrap(product(self.shape)) * self.dtype.itemsize)
+
+    def maker(self, pages: Pages) -> Callable[[Sizes], torch.Tensor]:
+        """The function that gives it memory."""
+        pool_bytes = pages.pool_bytes if self.is_output or self.slot in pages.slots else 0
+        return allocator(self.shape, self.strides, self.dtype, self.device, pool_bytes)
 
 
 @dataclass(frozen=True)
@@ -53,19 +73,19 @@ class Launch:
         results = [p for p in self.kernel.params if p.mode == "out"]
         return bool(results) and all(0 in p.shape for p in results)
 
-    def step(self) -> Step:
+    def step(self, pages: Pages) -> Step:
         """Allocate the results and launch; where no result has an element, nothing is launched."""
+        fresh = tuple((r.slot, r.maker(pages)) for r in self.outs)
         if self.is_empty:
-            outs = tuple((o.slot, o.make) for o in self.outs)
 
             def allocate(slots: list[Any]) -> None:
-                for i, make in outs:
+                for i, make in fresh:
                     slots[i] = make(slots[0])
 
             return allocate
         if isinstance(self.launcher, cpu.Launcher):
-            return on_addresses(self.reads, self.outs, self.kernel.symbols, self.launcher.at)
-        return on_tensors(self.reads, self.outs, self.kernel.symbols, self.launcher)
+            return on_addresses(self.reads, fresh, self.kernel.symbols, self.launcher.at)
+        return on_tensors(self.reads, fresh, self.kernel.symbols, self.launcher)
 
 
 @dataclass(frozen=True)
@@ -76,10 +96,15 @@ class PackLaunch:
     members: tuple[tuple[tuple[Operand, ...], tuple[Result, ...]], ...]
     sizes: tuple[Dim, ...]
 
-    def step(self) -> Step:
+    @property
+    def outs(self) -> tuple[Result, ...]:
+        """The results of all members."""
+        return tuple(r for _, results in self.members for r in results)
+
+    def step(self, pages: Pages) -> Step:
         """Allocate the results of all members and launch once. What several members read is looked at once."""
         reads = tuple(dict.fromkeys(o for operands, _ in self.members for o in operands))
-        outs = tuple(r for _, results in self.members for r in results)
+        outs = self.outs
         read, made = ({part: k for k, part in enumerate(parts)} for parts in (reads, outs))
         order = [
             k
@@ -96,13 +121,17 @@ class PackLaunch:
             rows = known if known is not None else sizes_at(dict(zip(symbols, values, strict=True)))
             launch([bases[k] for k in order], rows)
 
-        return (on_addresses if by_address else on_tensors)(reads, outs, symbols, run)
+        fresh = tuple((r.slot, r.maker(pages)) for r in outs)
+        return (on_addresses if by_address else on_tensors)(reads, fresh, symbols, run)
 
 
-def on_tensors(reads: Sequence[Operand], outs: Sequence[Result], symbols: Sequence[str], run: Launcher) -> Step:
+Fresh = tuple[tuple[int, Callable[[Sizes], torch.Tensor]], ...]
+"""Slots to fill, each with the function that gives the memory."""
+
+
+def on_tensors(reads: Sequence[Operand], fresh: Fresh, symbols: Sequence[str], run: Launcher) -> Step:
     """A step that calls `run` on the operands, the results, which it allocates, and the values of the symbols."""
     given = tuple((o.slot, static(o.strides) or (), sized(o.strides), o.dtype) for o in reads)
-    fresh = tuple((r.slot, r.make) for r in outs)
 
     def launch(slots: list[Any]) -> None:
         sizes, tensors = slots[0], []
@@ -121,7 +150,7 @@ def on_tensors(reads: Sequence[Operand], outs: Sequence[Result], symbols: Sequen
 
 def on_addresses(
     reads: Sequence[Operand],
-    outs: Sequence[Result],
+    fresh: Fresh,
     symbols: Sequence[str],
     run: Callable[[list[int], list[int]], Any],
     arena: Callable[[Sizes, list[int]], torch.Tensor] | None = None,
@@ -131,7 +160,6 @@ def on_addresses(
     This is most of what a small kernel costs, so it goes through the tensors once and makes nothing else.
     """
     given = tuple((o.slot, static(o.strides) or (), sized(o.strides), o.dtype) for o in reads)
-    fresh = tuple((r.slot, r.make) for r in outs)
 
     def launch(slots: list[Any]) -> None:
         sizes, bases = slots[0], []

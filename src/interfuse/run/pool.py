@@ -1,4 +1,4 @@
-"""Pages for large CPU outputs. In: shapes and types. Out: uninitialised tensors, over memory used before where some is.
+"""Pages for large results on the CPU. In: shapes and types. Out: uninitialised tensors, over memory used before if any.
 
 The C library maps an output of 32 MiB anew at each call and gives it back at its end; the faults on its fresh pages
 take longer than the kernel that fills it. So the pool keeps what it made and hands it out again once nothing else holds

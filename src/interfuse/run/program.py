@@ -8,7 +8,7 @@ flag a region, runs share nothing, so any number of threads may run one program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,13 +23,13 @@ from interfuse.ir.ops import MOVES
 from interfuse.plan.plan import Candidate, LibraryStep, Plan
 from interfuse.plan.plan import Step as PlanStep
 from interfuse.plan.planner import library_plan
-from interfuse.run.arena import Meter
 from interfuse.run.assemble import Assembler, Held, Op, Scope
-from interfuse.run.burst import Burst, Unit, join
-from interfuse.run.guarded import Guarded, Ready, walk
-from interfuse.run.launch import Launcher
+from interfuse.run.burst import Burst, join
+from interfuse.run.guarded import Ready, walk
+from interfuse.run.launch import Launcher, Pages
 from interfuse.run.library import mutated, symbol_reader
 from interfuse.run.outputs import output_storages
+from interfuse.run.units import Meter, Parts, Unit, paged
 from interfuse.run.views import copied, relaid, sized, static
 
 
@@ -107,13 +107,13 @@ class _Builder:
         self, plan: Plan, launchers: Mapping[str, Launcher], record: Record, guarded: bool, pool_bytes: int
     ) -> None:
         self.plan, self.record, self.guarded = plan, record, guarded
-        self.assembler = Assembler(plan.graph, launchers, pool_bytes)
+        self.assembler = Assembler(plan.graph, launchers)
         self.blocks: list[list[Op] | tuple[str, list[Op], list[Op]]] = []
         for position in range(len(plan.regions)):
             self._region(position)
         self.kept: set[int] = set()
         self.outputs = self._finish()
-        self.steps = join(self._units(), self._meter(), self._meter(), dict(plan.graph.hints))
+        self.steps = self._steps(self._units(), pool_bytes)
 
     # --- Regions
 
@@ -236,29 +236,36 @@ class _Builder:
         for number, block in enumerate(self.blocks):
             ending = {s for s, n in last.items() if n == number} - never
             if isinstance(block, list):
-                units += [Unit(op.run, drops, ((op, drops),), frozenset(drops)) for op, drops in _parts(block, ending)]
+                units += [Unit((part,), frozenset(part[1])) for part in _parts(block, ending)]
                 continue
             name, choice, backup = block
             ours, theirs = _inner(choice), _inner(backup)
             both = (ours | theirs) & ending - (ours & theirs)
             parts, second = _parts(choice, ours & both), _parts(backup, theirs & both)
             clears, drops = tuple(sorted(ours)), tuple(sorted(ending - both))
-            guard = Guarded(name, _ready(parts), _ready(second), clears, drops, self.record)
-            units.append(Unit(guard, (), parts, frozenset(ending)))
+            units.append(Unit(parts, frozenset(ending), name, second, drops, clears))
         return units
 
-    def _meter(self) -> Meter:
-        """A meter of the bytes that live when the program begins."""
-        meter = Meter(self.assembler.roots_of, self.assembler.storage_bytes)
-        meter.add(range(1, 1 + len(self.plan.graph.inputs)))
-        return meter
+    def _steps(self, units: list[Unit], pool_bytes: int) -> Ready:
+        graph, assembler = self.plan.graph, self.assembler
+
+        def meter(pages: Iterable[int] = ()) -> Meter:
+            """A meter of what lives when the program begins."""
+            new = Meter(assembler.roots_of, assembler.storage_bytes, pages)
+            new.add(range(1, 1 + len(graph.inputs)))
+            return new
+
+        hints = dict(graph.hints)
+        on_cpu = assembler.device.type == "cpu"
+        pages = Pages(pool_bytes, paged(units, meter, hints) if pool_bytes and on_cpu else frozenset())
+        return join(units, pages, meter, hints, self.record)
 
 
 def _inner(ops: Sequence[Op]) -> set[int]:
     return {s for op in ops for s in op.writes}
 
 
-def _parts(ops: Sequence[Op], ending: set[int]) -> tuple[tuple[Op, tuple[int, ...]], ...]:
+def _parts(ops: Sequence[Op], ending: set[int]) -> Parts:
     """The operations, each with those of the slots `ending` that it is the last to use."""
     left, out = set(ending), []
     for op in reversed(ops):
@@ -266,10 +273,6 @@ def _parts(ops: Sequence[Op], ending: set[int]) -> tuple[tuple[Op, tuple[int, ..
         left -= drops
         out.append((op, tuple(sorted(drops))))
     return tuple(reversed(out))
-
-
-def _ready(parts: Sequence[tuple[Op, tuple[int, ...]]]) -> Ready:
-    return tuple((op.run, drops) for op, drops in parts)
 
 
 def _plain(output: Output, graph: Graph) -> Callable[[list[Any]], Any]:
