@@ -148,3 +148,9 @@ def test_a_kernel_counts_what_it_reaches_and_no_scratch() -> None:
         Store("y", i.symbol, v),
     )
     assert kernel_bytes(Kernel("k", params, (i,), body)) == 4 * 20 + 8 + 4 * 10
+
+
+def test_a_part_whose_launch_another_counts_moves_its_bytes() -> None:
+    x, y = result("x", F32, (8,)), result("y", F32, (8,))
+    assert call_bytes(call("aten.neg.default", (x,), y, launches=0, joined=True)) == 64
+    assert call_bytes(call("aten.neg.default", (x,), y, launches=0)) == 0

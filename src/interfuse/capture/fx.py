@@ -25,7 +25,7 @@ from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from interfuse.base.errors import UnsupportedError
-from interfuse.capture import aten, launches, stated, template
+from interfuse.capture import aten, foreach, launches, stated, template
 from interfuse.capture.symbols import Symbols
 from interfuse.capture.torch_types import from_torch, has_kernels, to_torch
 from interfuse.capture.values import expand
@@ -70,6 +70,7 @@ class _Importer:
 
     def run(self) -> Graph:
         """Import every node in order."""
+        foreach.split(self.gm)
         stated.correct(self.gm)
         places = self.gm.graph.find_nodes(op="placeholder")
         for p in places:
@@ -178,6 +179,7 @@ class _Importer:
             launches.viewed(n, encoder.operands, self._leaf),
             launches.effect(n),
             source=_source(n),
+            joined=launches.is_joined(n),
         )
         self._results(n, call, val)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from interfuse.capture.foreach import LAUNCHES
 from interfuse.ir.node import Node
 
 _NONE = frozenset(
@@ -121,6 +122,8 @@ def viewed(n: torch.fx.Node, operands: Sequence[Node], leaf: Callable[[torch.fx.
 def count(n: torch.fx.Node, target: str) -> int:
     """Kernels that eager launches on a GPU for the call."""
     name = _operator(n)
+    if LAUNCHES in n.meta:
+        return int(n.meta[LAUNCHES])
     if (
         name in _NONE
         or _aliased(n) is not None
@@ -131,6 +134,11 @@ def count(n: torch.fx.Node, target: str) -> int:
     if name == "convolution":
         return 1 if n.args[2] is None else 2  # the bias is added by a kernel of its own
     return _SEVERAL.get(name, 1)
+
+
+def is_joined(n: torch.fx.Node) -> bool:
+    """True for a part of a call on a list of tensors whose one launch another part counts."""
+    return n.meta.get(LAUNCHES) == 0
 
 
 def _inner_effect(n: torch.fx.Node) -> str:

@@ -37,7 +37,7 @@ def call_bytes(call: Call, sizes: Sizes | None = None) -> int:
 
     `sizes` gives the size symbols of a dynamic graph; a symbol without a value counts as its least possible value.
     """
-    if call.view_of is not None or call.launches == 0:
+    if call.view_of is not None or (call.launches == 0 and not call.joined):
         return 0
     outs = [o for o in call.outs if o is not None]
     if call.target in GATHERS and call.operands:

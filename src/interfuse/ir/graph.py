@@ -44,6 +44,7 @@ class Call:
     layouts  of outs, as PyTorch lays them out; `view_of` k where out 0 is a view of operand k (no launch)
     launches kernels that eager runs for it; `effect` "" or random, mutation, collective
     reason   "" where lowered, else why not; `source` file.py:line
+    joined   True where another call counts the launch that eager runs for both
     """
 
     target: str
@@ -57,6 +58,7 @@ class Call:
     effect: str = ""
     reason: str = ""
     source: str = ""
+    joined: bool = False
 
     @property
     def opaque(self) -> bool:
