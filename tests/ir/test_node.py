@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 import gc
+import sys
+import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import F32, I64
 from interfuse.ir.index import const, sym
-from interfuse.ir.node import make, topological
+from interfuse.ir.node import Node, make, topological
 
 X = b.placeholder("x", F32, (4,))
 
 
 def test_equal_means_the_same_object():
     assert b.apply("exp", X, source="a.py:1", hint="a") is b.apply("exp", X, source="b.py:2", hint="b")
+
+
+def test_equal_means_the_same_object_in_every_thread():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    gate = threading.Barrier(4)
+
+    def made(_: int) -> list[Node]:
+        gate.wait()
+        return [b.constant(k + 0.25, F32) for k in range(20_000)]
+
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            first, *others = pool.map(made, range(4))
+    finally:
+        sys.setswitchinterval(before)
+    assert all(a is c for other in others for a, c in zip(first, other, strict=True))
 
 
 def test_constants_that_compare_equal_stay_apart():

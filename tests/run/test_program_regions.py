@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -24,7 +25,7 @@ from tests.run.made import SHAPE, call, candidate, first, fused_plan, kernel, li
 class Failing:
     """A launcher that raises after it has written half of its output; `times` counts how often it ran."""
 
-    def __init__(self, error: type[Exception], message: str = "out of memory") -> None:
+    def __init__(self, error: type[BaseException], message: str = "no such luck") -> None:
         self.error, self.message, self.times = error, message, 0
 
     def __call__(self, tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -> None:
@@ -54,7 +55,7 @@ def test_kernels_run_in_order_and_the_library_is_left_alone() -> None:
     assert record.events == []
 
 
-@pytest.mark.parametrize("error", [LaunchError, RuntimeError, torch.OutOfMemoryError])
+@pytest.mark.parametrize("error", [LaunchError, RuntimeError])
 @pytest.mark.parametrize("place", ["first", "second"])
 def test_a_kernel_that_fails_midway_leaves_the_result_right(error: type[Exception], place: str) -> None:
     plan, _ = fused_plan()
@@ -65,7 +66,61 @@ def test_a_kernel_that_fails_midway_leaves_the_result_right(error: type[Exceptio
     assert failing.times == 1
     (event,) = record.of("fallback")
     assert event.subject == "0:both"
-    assert "out of memory" in event.facts["error"]
+    assert "no such luck" in event.facts["error"]
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("no"), MemoryError(), RuntimeError("can't allocate memory")])
+def test_a_region_short_of_memory_falls_back_for_that_call_alone_and_says_so_once(error: Exception) -> None:
+    plan, _ = fused_plan()
+    record, left = Record(), 2
+
+    def short_of_memory(tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -> None:
+        nonlocal left
+        tensors[-1][:2].fill_(float("nan"))
+        left -= 1
+        if left >= 0:
+            raise error
+        second(tensors, sizes)
+
+    program = Program(plan, {"first": first, "second": short_of_memory}, record)
+    for _ in range(4):
+        check(program, torch.randn(SHAPE))
+    assert left == -2
+    (event,) = record.events
+    assert (event.stage, event.subject) == ("warning", "0:both")
+    assert event.facts["error"].endswith("(the call ran through the library)")
+
+
+def test_where_the_library_is_short_of_memory_too_its_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*_: Any) -> None:
+        raise torch.OutOfMemoryError("Tried to allocate 2 GiB.")
+
+    plan, _ = fused_plan()
+    monkeypatch.setattr("interfuse.run.library._callable", lambda target: none_left)
+    program = Program(plan, {"first": first, "second": Failing(torch.OutOfMemoryError)}, Record())
+    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate") as raised:
+        program(torch.randn(SHAPE))
+    (note,) = raised.value.__notes__
+    assert note.startswith("Interfuse: region 0:both has no memory") and note.endswith("free what else holds memory.")
+
+
+@pytest.mark.parametrize("place", ["first", "second"])
+def test_an_interrupt_inside_a_launch_leaves_nothing_marked(place: str) -> None:
+    plan, _ = fused_plan()
+    record, x = Record(), torch.randn(SHAPE)
+    interrupted = Failing(KeyboardInterrupt)
+    launchers = {"first": first, "second": second}
+    calls = {place: interrupted}
+
+    def through(name: str) -> Any:
+        return lambda tensors, sizes: calls.get(name, launchers[name])(tensors, sizes)
+
+    program = Program(plan, {name: through(name) for name in launchers}, record)
+    with pytest.raises(KeyboardInterrupt):
+        program(x)
+    calls.clear()
+    check(program, x)
+    assert interrupted.times == 1 and record.events == []
 
 
 def test_other_errors_are_not_swallowed_and_an_unguarded_program_raises() -> None:

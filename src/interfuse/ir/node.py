@@ -7,6 +7,7 @@ source line and a readable hint travel along but are not part of identity, so eq
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -48,6 +49,8 @@ class Node:
 
 
 _interned: weakref.WeakValueDictionary[tuple, Node] = weakref.WeakValueDictionary()
+_interning = threading.Lock()
+"""Held while a node is added: graphs may be compiled in several threads, and equal nodes must be one object."""
 
 
 def expressions(value: Any) -> tuple[Expr, ...]:
@@ -80,7 +83,8 @@ def make(
     found = _interned.get(key)
     if found is None:
         found = Node(op, tuple(inputs), dtype, shape, pairs, token, source, hint)
-        found = _interned.setdefault(key, found)
+        with _interning:
+            found = _interned.setdefault(key, found)
     return found
 
 

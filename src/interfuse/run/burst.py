@@ -128,7 +128,7 @@ class Burst:
         if self._whole:
             try:
                 self._launch(slots)
-            except (LaunchError, RuntimeError):
+            except (LaunchError, RuntimeError, MemoryError):
                 done = False
             else:
                 done = True

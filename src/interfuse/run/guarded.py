@@ -1,13 +1,15 @@
 """A region with its captured calls behind it. In: two ways to run it. Out: a step that takes the first while it works.
 
 Where a step of the first way raises, the region runs the captured calls on its inputs, which are still whole, and stays
-with them from then on.
+with them from then on; but where memory ran out, for that call alone.
 """
 
 from __future__ import annotations
 
 import threading
 from typing import Any
+
+import torch
 
 from interfuse.base.errors import LaunchError
 from interfuse.base.record import Record
@@ -25,6 +27,13 @@ def walk(steps: Ready, slots: list[Any]) -> None:
             slots[i] = None
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """True for what PyTorch raises where memory cannot be had; on the CPU it has no type of its own."""
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
+        isinstance(error, RuntimeError) and "allocate memory" in str(error)
+    )
+
+
 class Guarded:
     """A region with a backup. `clears`: slots that a failed try may leave filled; `drops`: those that end here."""
 
@@ -33,28 +42,44 @@ class Guarded:
     ) -> None:
         self.name, self.choice, self.backup, self.clears, self.drops = name, choice, backup, clears, drops
         self.failed = False
-        self._record, self._lock = record, threading.Lock()
+        self._record, self._lock, self._told = record, threading.Lock(), False
 
     def __call__(self, slots: list[Any]) -> None:
-        """Run the choice, or the backup where the choice fails now or failed before."""
-        reason = ""
+        """Run the choice, or the backup where the choice fails now or failed for good before."""
+        reason, short = "", False
         if not self.failed:
             try:
                 walk(self.choice, slots)
-            except (LaunchError, RuntimeError) as error:
-                reason = f"{type(error).__name__}: {error}"
+            except (LaunchError, RuntimeError, MemoryError) as error:
+                reason, short = f"{type(error).__name__}: {error}", is_out_of_memory(error)
         if self.failed or reason:
             # Here the exception is gone, and with it the frames that keep half-made values alive.
-            self._fall_back(slots, reason)
+            self._fall_back(slots, reason, short)
         for i in self.drops:
             slots[i] = None
 
-    def _fall_back(self, slots: list[Any], reason: str) -> None:
+    def _fall_back(self, slots: list[Any], reason: str, short: bool) -> None:
+        """Run the backup; a `reason` tells that the choice has just failed, `short` that it was for want of memory."""
         if reason:
             for i in self.clears:
                 slots[i] = None
-        with self._lock:
-            if not self.failed:
-                self.failed = True
-                self._record.add("fallback", self.name, error=reason)
-        walk(self.backup, slots)
+            with self._lock:
+                self._note(reason, short)
+        try:
+            walk(self.backup, slots)
+        except (RuntimeError, MemoryError) as error:
+            if short and is_out_of_memory(error):
+                error.add_note(
+                    f"Interfuse: region {self.name} has no memory for its kernels, nor for its library calls; give the "
+                    "model less at once, or free what else holds memory."
+                )
+            raise
+
+    def _note(self, reason: str, short: bool) -> None:
+        """Record the failure once. It is marked last, so that an interrupt in between leaves nothing marked untold."""
+        if short and not self._told:
+            self._record.add("warning", self.name, error=f"{reason.splitlines()[0]} (the call ran through the library)")
+            self._told = True
+        if not short and not self.failed:
+            self._record.add("fallback", self.name, error=reason)
+            self.failed = True
