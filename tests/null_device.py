@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from interfuse.ir import ops
-from interfuse.ir.index import Expr, evaluate
+from interfuse.ir.index import Expr, evaluate, wrap
 from interfuse.ir.node import Node, make
 from interfuse.ir.numpy_meaning import cast
-from interfuse.lower.kernel import Kernel, Let, Load, Loop, Reduce, Scan, Stmt, Store
+from interfuse.lower.kernel import Bound, Kernel, Let, Load, Loop, Reduce, Scan, Stmt, Store, bounds_of
 
 _REDUCE = {
     "sum": np.sum,
@@ -84,6 +84,30 @@ def _index(e: Expr, grid: Mapping[str, np.ndarray]) -> np.ndarray:
     return out
 
 
+def _within(bounds: tuple[Bound, ...], grid: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Where all bounds hold."""
+    inside = np.asarray(True)
+    for b in bounds:
+        at = _index(b.expr, grid)
+        inside = inside & (b.lo is None or at >= _index(wrap(b.lo), grid))
+        inside = inside & (b.hi is None or at < _index(wrap(b.hi), grid))
+    return inside
+
+
+def _loaded(s: Load, buffer: np.ndarray, grid: Mapping[str, np.ndarray]) -> np.ndarray:
+    """What a load gives; poison where its bounds do not hold, and nothing is read there."""
+    at = _index(s.index, grid)
+    if not s.within:
+        return buffer[at]
+    inside = np.broadcast_to(_within(s.within, grid), np.broadcast_shapes(at.shape, _within(s.within, grid).shape))
+    assert inside.shape == np.broadcast_shapes(at.shape, (1,) * inside.ndim), "a bound varies where the index does not"
+    out = poisoned(inside.size, buffer.dtype).reshape(inside.shape)
+    at = np.broadcast_to(at, inside.shape)[inside]
+    assert (at >= 0).all(), f"{s.param} is read before its begin"
+    out[inside] = buffer[at]
+    return out
+
+
 def _statements(
     body: tuple[Stmt, ...],
     kernel: Kernel,
@@ -97,7 +121,7 @@ def _statements(
         if isinstance(s, Loop):
             _statements(s.body, kernel, buffers, scratch, grid, dims, values)
         elif isinstance(s, Load):
-            values[s.out.name] = buffers[s.param] if s.param in scratch else buffers[s.param][_index(s.index, grid)]
+            values[s.out.name] = buffers[s.param] if s.param in scratch else _loaded(s, buffers[s.param], grid)
         elif isinstance(s, Store):
             if s.param in scratch:
                 shape = [d if a.name in s.arg.axes else 1 for a, d in zip(kernel.axes, dims, strict=True)]
@@ -143,6 +167,8 @@ def _check_axes(name: str, axes: tuple[str, ...], values: dict[str, np.ndarray],
 def _let(s: Let, values: Mapping[str, np.ndarray], grid: Mapping[str, np.ndarray]) -> np.ndarray:
     if s.op == "index":
         return np.asarray(_index(dict(s.attrs)["expr"], grid)).astype(s.out.dtype.numpy)
+    if s.op == "within":
+        return _within(bounds_of(s), grid)
     args = [values[a.name] for a in s.args]
     node: Node = make(s.op, (), s.out.dtype, (), **dict(s.attrs))
     if s.op == "cast":

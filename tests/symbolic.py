@@ -150,6 +150,40 @@ def _scans_down() -> Region:
     return [x], [b.scan("cumsum", x, 1, reverse=True)]
 
 
+def _grown() -> Region:
+    past, new = _in("past", BATCH, 3, LENGTH, 10), _in("new", BATCH, 3, 1, 10)
+    return [past, new], [b.concat([past, new], 2)]
+
+
+def _grown_at_the_end() -> Region:
+    past, new, scale = _in("past", 3, BATCH, LENGTH), _in("new", 3, BATCH, 2), _in("scale", 3, 1, 1)
+    joined = b.concat([past, b.apply("neg", new)], 2)
+    return [past, new, scale], [b.apply("mul", joined, b.broadcast(scale, joined.shape))]
+
+
+def _two_lengths() -> Region:
+    x, y, w = _in("x", BATCH, 13), _in("y", LENGTH, 13), _in("weight", 13)
+    return [x, y, w], [_norm(b.concat([x, y], 0), w)]
+
+
+def _rotary() -> Region:
+    x, cos, sin = _in("x", BATCH, 3, LENGTH, 10), _in("cos", LENGTH, 10), _in("sin", LENGTH, 10)
+    first, second = (b.take_slice(x, (0, 0, 0, at), (BATCH, 3, LENGTH, 5)) for at in (0, 5))
+    turned = b.concat([b.apply("neg", second), first], 3)
+    straight = b.apply("mul", x, b.broadcast(cos, x.shape))
+    return [x, cos, sin], [b.apply("add", straight, b.apply("mul", turned, b.broadcast(sin, x.shape)))]
+
+
+def _padded() -> Region:
+    x = _in("x", BATCH, LENGTH, 7)
+    return [x], [b.apply("abs", b.pad(x, (0, 1, 2), (0, 2, 0), -1.0))]
+
+
+def _flipped() -> Region:
+    x = _in("x", BATCH, LENGTH, 6)
+    return [x], [b.apply("exp", b.flip(x, (1,)))]
+
+
 CASES: Mapping[str, Callable[[], Region]] = {
     f.__name__.strip("_"): f
     for f in (
@@ -172,6 +206,12 @@ CASES: Mapping[str, Callable[[], Region]] = {
         _scans,
         _scans_down,
         _middle_columns,
+        _grown,
+        _grown_at_the_end,
+        _two_lengths,
+        _rotary,
+        _padded,
+        _flipped,
     )
 }
 

@@ -116,6 +116,13 @@ def of(*shape, seed=0):
     return lambda d: plain(d, *shape, seed=seed)
 
 
+def several(*shapes):
+    """A list of tensors, of special values first."""
+    return lambda d: [
+        special(d)[: math.prod(s)].reshape(s) if k == 0 else plain(d, *s, seed=k) for k, s in enumerate(shapes)
+    ]
+
+
 def reduced(*forms, **named):
     return lambda d: [((x, *f), named) for f in forms for x in (plain(d, 2, 3, 4), special(d).reshape(2, 3, 3))]
 
@@ -344,6 +351,58 @@ CASES = {
     "split_with_sizes": args(of(7, 2), [3, 0, 4]),
     "unsafe_split.Tensor": args(of(7, 2), 3, 0),
     "unsafe_split_with_sizes": args(of(7, 2), [3, 4]),
+    "cat": all_of(
+        args(several((2, 3), (2, 1), (2, 4)), -1),
+        args(several((3, 2), (1, 2)), 0),
+        args(several((2, 3), (0,), (2, 0), (2, 2)), 1),
+        args(several((0,), (0,))),
+        args(several((0, 3), (0, 3))),
+        args(several((5,))),
+        lambda d: [
+            (([special(d)[:4], plain(e, 3)],), {}) for e in (torch.float16, torch.int64, torch.bool, torch.float64)
+        ],
+        lambda d: [(([plain(d, 4, 3).t(), plain(d, 6, 4)[::2]],), {})],
+    ),
+    "stack": all_of(*(args(several((2, 3), (2, 3), (2, 3)), dim) for dim in (0, 1, 2, -1, -3)), args(several((), ()))),
+    "constant_pad_nd": all_of(
+        args(of(3, 4), [1, 2, 0, 1], 2.5),
+        args(of(3, 4), [1, -2], 3),
+        args(of(3, 4), [-1, 0, -2, 1]),
+        args(of(3, 4), [0, 0, 0, 0], 1),
+        args(of(0, 4), [1, 1, 2, 0], 1),
+        args(of(5), [2, 3], 0.1),
+        args(of(5), [1, 1], -math.inf),
+        args(of(5), [1, 1], True),
+        args(of(2, 3, 4), [-2, 0, 1, 1, 0, 1], 1),
+    ),
+    "reflection_pad1d": all_of(args(of(2, 3, 7), [2, 6]), args(of(3, 7), [0, 1]), args(of(3, 7), [0, 0])),
+    "reflection_pad2d": all_of(args(of(2, 3, 4, 5), [1, 2, 3, 0]), args(of(3, 4, 5), [4, 4, 3, 3])),
+    "reflection_pad3d": args(of(1, 2, 3, 4, 5), [1, 2, 0, 1, 2, 1]),
+    "replication_pad1d": all_of(args(of(2, 3, 7), [2, 9]), args(of(3, 1), [3, 1])),
+    "replication_pad2d": args(of(2, 3, 4, 5), [1, 2, 3, 0]),
+    "replication_pad3d": args(of(1, 2, 3, 4, 5), [1, 2, 0, 1, 2, 1]),
+    "flip": all_of(*(args(of(2, 3, 4), dims) for dims in ([0], [1, -1], [0, 1, 2], [])), args(of(0, 3), [0, 1])),
+    "roll": all_of(
+        args(of(3, 5), [2]),
+        args(of(3, 5), [-8]),
+        args(of(3, 5), [1, -2], [0, 1]),
+        args(of(3, 5), [7, 1], [1, 1]),
+        args(of(3, 5), [0], [-1]),
+        args(of(0, 5), [1], [0]),
+        args(of(), [1]),
+    ),
+    "repeat": all_of(
+        *(args(of(2, 3), times) for times in ([2, 3], [1, 1], [4, 1, 2], [1, 0])), args(of(), [3]), args(of(), [])
+    ),
+    "slice_scatter": all_of(
+        args(of(4, 6), of(4, 2, seed=4), 1, 3, 5),
+        args(of(4, 6), of(2, 6, seed=4), 0, -2),
+        args(of(4, 6), of(4, 6, seed=4), 0),
+        args(of(4, 6), of(0, 6), 0, 2, 1),
+        args(of(4, 6), of(4, 3, seed=4), 1, 0, 6, 2),
+    ),
+    "select_scatter": all_of(args(of(4, 6), of(4, seed=4), 1, -1), args(of(4, 6), of(6, seed=4), 0, 0)),
+    "copy": all_of(args(of(2, 3), of(3, seed=4)), lambda d: [((plain(d, 2, 3), special(torch.float32)[:3]), {})]),
     "full": dtyped([2, 3], 3),
     "full_like": all_of(unary(2), unary(1)),
     "new_full": unary([2], 3),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -20,9 +21,9 @@ from interfuse.emit.cpp import emit
 from interfuse.ir.dtypes import F32
 from interfuse.ir.evaluate import evaluate
 from interfuse.ir.layout import contiguous
-from interfuse.lower.families import Work, lower
+from interfuse.lower.families import Target, Work, lower
 from interfuse.run.cpu import load
-from tests import symbolic, targets
+from tests import joins, symbolic, targets
 from tests.judge import judge_region
 from tests.strategies import KINDS, arrays_for, regions
 
@@ -71,6 +72,26 @@ def test_regions_compute_what_the_evaluator_does(region, kind, level, target) ->
             own, scale = np.abs(near[use] - wide[use]).max(), np.abs(wide[use]).max()
             allowed = 4 * own + 16 * max(node.dtype.ulp, F32.ulp) * scale + 1e-37
             assert np.abs(got64[use] - wide[use]).max() <= allowed, source
+
+
+@pytest.mark.parametrize("target", targets.CPUS.values(), ids=targets.CPUS)
+def test_joined_parts(target: Target) -> None:
+    for level in LEVELS:
+        lowered = {name: symbolic.lowered(make(), target) for name, make in joins.CASES.items()}
+        with override(vector=level) as knobs:
+            built = build(
+                [(name, emit(replace(k, name=name), level)) for name, (k, _) in lowered.items()], knobs, _cache()
+            )
+        for artifact, (name, (kernel, order)) in zip(built, lowered.items(), strict=True):
+            inputs, outputs = joins.CASES[name]()
+            for kind in ("random", "special"):
+                arrays = arrays_for(inputs, kind)
+                outs = [torch.full(n.shape, 77).to(to_torch(n.dtype)) for n in outputs]
+                load(artifact, replace(kernel, name=name))(
+                    [*(tensor(arrays[n], to_torch(n.dtype)) for n in order), *outs]
+                )
+                verdict = judge_region(outputs, arrays, outs)
+                assert verdict.ok, (name, kind, level, verdict.note)
 
 
 @pytest.mark.parametrize("name", list(symbolic.CASES))

@@ -435,6 +435,24 @@ def test_wide_holds_floats_in_float64_and_leaves_roundings_out():
     assert narrow[0] != 1 / 3
 
 
+@pytest.mark.parametrize("dtype", (*ANY, F16, BF16), ids=str)
+def test_concat_and_pad(dtype):
+    x, y = (np.resize(np.roll(_data(dtype), k), shape) for k, shape in ((0, (2, 3, 2)), (5, (2, 1, 2))))
+    a, c, (t, u) = _input("x", x), _input("y", y), map(to_torch, (x, y))
+    nothing = b.take_slice(a, (0, 0, 0), (2, 0, 2))
+    _same(_run(b.concat([a, c, nothing, a], 1), (a, x), (c, y)), torch.cat([t, u, t], 1))
+    for value in (True, False) if dtype is BOOL else (0, 3):
+        wanted = torch.nn.functional.pad(t, (1, 0, 0, 2, 3, 0), value=value)
+        _same(_run(b.pad(a, (3, 0, 1), (0, 2, 0), value), (a, x)), wanted)
+
+
+def test_slices_may_walk_backwards():
+    x = np.arange(30.0).reshape(5, 6)
+    a, t = _input("x", x), torch.from_numpy(x)
+    _same(_run(b.flip(a, (0, 1)), (a, x)), t.flip(0, 1))
+    _same(_run(b.take_slice(a, (3, 5), (2, 3), (-1, -2)), (a, x)), torch.from_numpy(x[3:1:-1, 5::-2].copy()))
+
+
 def test_symbolic_sizes():
     s = sym("s", 2, 9)
     x = b.placeholder("x", I64, (s, 2))
@@ -461,6 +479,8 @@ COMPARED = {
     "permute",
     "expand",
     "slice",
+    "concat",
+    "pad",
     "argmax",
     "argmin",
     "linear",

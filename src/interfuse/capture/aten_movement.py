@@ -50,7 +50,7 @@ def _transpose(c: Maker, self: Node, dim0: int, dim1: int) -> Node:
     return permute(self, order)
 
 
-def _clamped(value: Any, size: Dim, missing: Dim) -> Dim:
+def clamped(value: Any, size: Dim, missing: Dim) -> Dim:
     """A slice bound counted from the front and kept inside the dimension. UnsupportedError where symbols decide."""
     if value is None:
         return missing
@@ -72,7 +72,7 @@ def _clamped(value: Any, size: Dim, missing: Dim) -> Dim:
 @lowers("slice.Tensor")
 def _slice(c: Maker, self: Node, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Node:
     axis = axis_of(dim, len(self.shape))
-    first = _clamped(start, self.shape[axis], 0)
+    first = clamped(start, self.shape[axis], 0)
     if not isinstance(step, int) or any(
         k != axis and a != b for k, (a, b) in enumerate(zip(self.shape, c.shape, strict=True))
     ):

@@ -22,12 +22,12 @@ from interfuse.ir import build
 from interfuse.ir.dtypes import BOOL, F32, I64, DType, compute_type
 from interfuse.ir.index import Dim, Expr, product, unwrap
 from interfuse.ir.node import Node
-from interfuse.ir.ops import MOVES
+from interfuse.ir.ops import JOINS, MOVES
 
 Value = Union[Node, bool, int, float]
 """An operand: a tensor or a plain number."""
 
-_EXACT = frozenset(("neg", "abs", "maximum", "minimum", "max", "min", *MOVES))
+_EXACT = frozenset(("neg", "abs", "maximum", "minimum", "max", "min", *MOVES, *JOINS))
 """Operators whose result is one of their operands' values, up to sign."""
 
 
@@ -124,6 +124,8 @@ def _already(x: Node, to: DType, depth: int = 8) -> bool:
         value = x.attr("value")
         return math.isnan(value) or float(_as_held(value, to)) == value
     if depth == 0:
+        return False
+    if x.op == "pad" and not _already(build.constant(x.attr("value"), x.dtype), to):
         return False
     if x.op == "where":
         return all(_already(i, to, depth - 1) for i in x.inputs[1:])

@@ -20,16 +20,29 @@ from interfuse.base.errors import UnsupportedError
 from interfuse.base.text import Writer
 from interfuse.emit import cpp_prelude
 from interfuse.emit.cpp_facts import (
-    fetched_ahead,
-    scratch_elements,
-    vectors_beside,
     work_of,
 )
-from interfuse.emit.cpp_lines import Lines, offset
+from interfuse.emit.cpp_lines import offset
+from interfuse.emit.cpp_programs import Programs
 from interfuse.emit.cpp_reduce import PLACES, Accumulator, accumulator, part_of, scan_type, scanner
 from interfuse.emit.cpp_types import VECTOR_BYTES, converted, held, splat, stored
+from interfuse.emit.pieces import span
 from interfuse.ir.index import Dim, Expr, unwrap, wrap
-from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Reduce, Role, Scan, Stmt, Store, walk
+from interfuse.lower.bounds import holds
+from interfuse.lower.kernel import (
+    Axis,
+    Bound,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Reduce,
+    Role,
+    Scan,
+    Stmt,
+    Store,
+    walk,
+)
 
 PARALLEL_FROM = 1 << 17
 """Work (about one unit an operation and element) from which a kernel runs on several threads."""
@@ -53,18 +66,13 @@ def emit(kernel: Kernel, vector: str, streaming: frozenset[str] = frozenset()) -
     )
 
 
-class _Emitter(Lines):
+class _Emitter(Programs):
     """Writes one kernel's function; `names` is the scope being written."""
 
     def __init__(self, kernel: Kernel, register_bytes: int, streaming: frozenset[str]) -> None:
         super().__init__(kernel, register_bytes, streaming)
-        self.grid = [a for a in kernel.axes if a.role is Role.GRID]
-        self.side = vectors_beside(kernel, self.lane_axis, self.lanes)
         self.beside = self.names.fresh("beside")  # which of a program's vectors is being written
-        self.in_tile = False
-        self.shared: Axis | None = None  # the axis whose programs threads share out, and the range of one thread
-        self.range, self.member = ("", ""), ""
-        self.fetching, self.fetched = fetched_ahead(kernel, self.lane_axis)
+        self.in_tile, self.member = False, ""
 
     def summary(self) -> str:
         """One sentence on how the kernel runs."""
@@ -124,7 +132,8 @@ class _Emitter(Lines):
         self.shared, step = self.split()
         first, last = ("first", "last") if step == "1" else (f"first * {step}", f"last * {step}")
         self.range = (first, last if step == "1" else f"min({last}, {self.dim(self.shared.extent)})")
-        self.grid_loops()
+        for piece in self.lane_pieces():
+            self.grid_loops(piece)
         if self.streams():
             self.w.line("finish_streams();")
 
@@ -156,59 +165,33 @@ class _Emitter(Lines):
     def programs(self) -> None:
         """The loop over all programs, on several threads where the work is worth it."""
         if not self.grid:
-            self.program()
+            self.program(self.kernel.body)
             return
         condition = self.parallel_condition()
         collapse = f" collapse({len(self.grid)})" if len(self.grid) > 1 else ""
         streams = self.streams()
         clause = f" if ({condition})" if condition not in ("true", "false") else ""
+        pieces = self.lane_pieces()
         if condition == "false":
-            self.grid_loops()
-        elif streams:
+            for piece in pieces:
+                self.grid_loops(piece)
+        elif streams or len(pieces) > 1:
             self.w.line(f"#pragma omp parallel{clause}")
             with self.w.block("{", "}"):
-                self.w.line(f"#pragma omp for schedule(static) nowait{collapse}")
-                self.grid_loops()
-                self.w.line("finish_streams();")
+                for piece in pieces:
+                    self.w.line(f"#pragma omp for schedule(static) nowait{collapse}")
+                    self.grid_loops(piece)
+                if streams:
+                    self.w.line("finish_streams();")
         else:
             self.w.line(f"#pragma omp parallel for schedule(static){collapse}{clause}")
-            self.grid_loops()
+            self.grid_loops(pieces[0])
         if streams and condition == "false":
             self.w.line("finish_streams();")
 
     def streams(self) -> bool:
         """True where something is stored past the caches."""
         return any(isinstance(s, Store) and s.param in self.streaming for s in walk(self.kernel.body))
-
-    def grid_loops(self) -> None:
-        """One `for` a GRID axis, the bodies nested in the last one."""
-        for axis in self.grid:
-            extent = self.dim(axis.extent)
-            name = self.names.give_index(axis.name)
-            vectors = f"{self.side} * LANES" if self.side > 1 else "LANES"
-            step = f"{name} += {vectors}" if axis is self.lane_axis else f"++{name}"
-            last = " {" if axis is self.grid[-1] else ""
-            start, end = self.range if axis is self.shared else ("0", extent)
-            self.w.line(f"for (long {name} = {start}; {name} < {end}; {step}){last}")
-        with self.w.block(None, "}"):
-            lane = self.lane_axis
-            if lane is None or lane.role is not Role.GRID or self.side > 1:
-                self.program()
-            elif isinstance(lane.extent, int) and lane.extent % self.lanes == 0:
-                self.w.line("constexpr long n = LANES;")
-                self.program()
-            else:
-                left = f"{self.dim(lane.extent)} - {self.names.index[lane.name]}"
-                with self.w.block(f"lanes_left({left}, [&](long n) INLINE {{", "});"):
-                    self.program()
-
-    def program(self) -> None:
-        """Scratch arrays, then the kernel's statements."""
-        for p in self.kernel.params:
-            if p.mode == "scratch":
-                self.buffers[p.name] = self.names.fresh(p.name)
-                self.w.line(f"alignas(64) {stored(p.dtype)} {self.buffers[p.name]}[{scratch_elements(p)}];")
-        self.statements(self.kernel.body, in_lanes=self.lane_axis is not None and self.lane_axis.role is Role.GRID)
 
     def statements(self, body: Sequence[Stmt], in_lanes: bool) -> None:
         """The statements of one scope: what varies over a program's vectors once for each, loops on their own."""
@@ -240,7 +223,8 @@ class _Emitter(Lines):
         for v in made:
             self.w.line(f"{held(v.dtype, True)} {arrays[v.name]}[{self.side}];")
         self.names, self.in_tile = outer.inner(), True
-        start, extent = self.names.index[lane.name], self.dim(lane.extent)
+        piece = self.lane_piece
+        start, extent = self.names.index[lane.name], self.dim(lane.extent if piece is None else span(piece)[1])
         name = self.names.give_index(lane.name)
         head = f"side_by_side<{self.side}>({start}, {extent}, [&](long {name}, long n, int {self.beside}) INLINE {{"
         with self.w.block(head, "});"):
@@ -293,25 +277,8 @@ class _Emitter(Lines):
         long_sums = [r for r in reduces if self.declare(r, axis)]
         for scan in [s for s in loop.body if isinstance(s, Scan)]:
             self.accumulators(_parts(scan), scanner(scan, lane or self.is_vector(scan.out), lane))
-        outer, self.names = self.names, self.names.inner()
-        extent = self.dim(axis.extent)
-        name = self.names.give_index(axis.name)
-        head, tail = f"for (long {name} = 0; {name} < {extent}; ++{name}) {{", "}"
-        if reduces or lane:
-            carries = " ".join(f"{p}.carry();" for r in long_sums for p in self.copies(self.names.of[_parts(r)]))
-            walk = ("reduce_long" if long_sums else "reduce") if reduces else "for"
-            function = f"{walk}_{'vectors' if lane else 'each'}"
-            lambda_params = f"long {name}{', long n' if lane else ''}{', int part' if reduces else ''}"
-            head = f"{function}({extent}, [&]({lambda_params}) INLINE {{"
-            tail = f"}}, [&]() INLINE {{ {carries} }});" if long_sums else "});"
-        with self.w.block(head, tail):
-            if loop is self.fetching:
-                self.fetch_ahead()
-            if self.side > 1:
-                self.each_beside(loop.body, in_lanes, keep=False)
-            else:
-                self.statements(loop.body, in_lanes or lane)
-        self.names = outer
+        for piece in self.loop_pieces(loop, axis):
+            self.loop_piece(loop, piece, long_sums, in_lanes)
         for r in reduces:
             over_lanes = lane and not self.is_vector(r.out)
             result = f"{self.names.of[_parts(r)]}.{'over_lanes' if over_lanes else 'value'}()"
@@ -323,6 +290,33 @@ class _Emitter(Lines):
             else:
                 self.w.line(f"const {kind} {name}[{self.side}] = {{{', '.join(self.copies(result))}}};")
                 self.names.of[r.out.name] = f"{name}[{self.beside}]"
+
+    def loop_piece(self, loop: Loop, piece: Bound, long_sums: list[Reduce], in_lanes: bool) -> None:
+        """The part of a phase that runs over one piece of its axis."""
+        axis = self.kernel.axis(loop.axis)
+        lane, reduces = axis is self.lane_axis, any(isinstance(s, Reduce) for s in loop.body)
+        outer, known, stored = self.names, self.known, self.rounded_by_store
+        self.names = outer.inner()
+        start, extent = map(self.dim, span(piece))
+        name = self.names.give_index(axis.name)
+        head, tail = f"for (long {name} = {start}; {name} < {extent}; ++{name}) {{", "}"
+        if reduces or lane:
+            carries = " ".join(f"{p}.carry();" for r in long_sums for p in self.copies(self.names.of[_parts(r)]))
+            way = ("reduce_long" if long_sums else "reduce") if reduces else "for"
+            function = f"{way}_{'vectors' if lane else 'each'}"
+            lambda_params = f"long {name}{', long n' if lane else ''}{', int part' if reduces else ''}"
+            head = f"{function}({extent}, [&]({lambda_params}) INLINE {{"
+            more = [f"[&]() INLINE {{ {carries} }}"] * bool(long_sums) + [start] * bool(piece.lo)
+            tail = f"{', '.join(['}', *more])});"
+        body = self.enter(loop.body, piece)
+        with self.w.block(head, tail):
+            if loop is self.fetching:
+                self.fetch_ahead()
+            if self.side > 1:
+                self.each_beside(body, in_lanes, keep=False)
+            else:
+                self.statements(body, in_lanes or lane)
+        self.names, self.known, self.rounded_by_store = outer, known, stored
 
     def copies(self, text: str) -> list[str]:
         """`text` for each of a program's vectors."""
@@ -343,7 +337,7 @@ class _Emitter(Lines):
         assert self.lane_axis is not None
         names, row, lane = self.names, self.grid[-1].name, self.names.index[self.lane_axis.name]
         self.names = replace(names, index={**names.index, row: f"({names.index[row]} + 1)"})
-        for s in self.fetched:
+        for s in (s for s in self.fetched if all(holds(b, self.known) for b in s.within)):
             self.w.line(f"prefetch({offset(self.buffers[s.param], self.index(s.index))}, {lane});")
         self.names = names
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from interfuse.base.errors import UnsupportedError
 from interfuse.base.text import Writer
 from interfuse.emit.cpp_facts import check_divisions, lane_axis_of, lane_count, operator_text, rounded_by_store
@@ -12,7 +14,8 @@ from interfuse.emit.cpp_names import Names
 from interfuse.emit.cpp_types import converted, held, literal, rounded, splat, stored
 from interfuse.ir.dtypes import ALL, BOOL, I64, compute_type
 from interfuse.ir.index import Dim, Expr, coefficient, symbols, text, unwrap, wrap
-from interfuse.lower.kernel import Kernel, Let, Load, Store, Value
+from interfuse.lower.bounds import narrowed
+from interfuse.lower.kernel import Bound, Kernel, Let, Load, Store, Value, bounds_of
 
 
 class Lines:
@@ -25,6 +28,7 @@ class Lines:
         self.w, self.names = Writer(), Names()
         self.buffers: dict[str, str] = {}
         self.rounded_by_store = rounded_by_store(kernel)
+        self.known: tuple[Bound, ...] = ()  # of the pieces that are being written
 
     # ---- memory ----------------------------------------------------------------------------------------------------
 
@@ -32,6 +36,9 @@ class Lines:
         """out = param[index]: a vector from consecutive elements, a scalar, or element by element."""
         pointer, vector, step = self.buffers[s.param], self.is_vector(s.out), self.lane_step(s.index)
         dtype = self.kernel.param(s.param).dtype
+        if s.within:
+            self.define(s.out, converted(self.bounded(s, vector, step), dtype, s.out.dtype, vector))
+            return
         where = at or self.index(s.index)
         if step == 0:
             expression = f"{pointer}[{where}]"
@@ -45,6 +52,26 @@ class Lines:
             kind = held(dtype, True)
             expression = f"gather_bool(n, {element})" if dtype is BOOL else f"gather<{kind}>(n, {element})"
         self.define(s.out, converted(expression, dtype, s.out.dtype, vector))
+
+    def bounded(self, s: Load, vector: bool, step: int | None) -> str:
+        """A load that reads only where its bounds hold, and gives zero elsewhere."""
+        pointer, dtype = self.buffers[s.param], self.kernel.param(s.param).dtype
+        index, kind, one = narrowed(s.index, s.within), held(dtype, vector), held(dtype, False)
+        if vector and (step not in (0, 1) or any(self.lane_step(b.expr) != 0 for b in s.within)):
+            found = f"{one}({pointer}[{self.index(index, by_lane=True)}])"
+            element = f"[&](long lane) INLINE {{ return {self.test(s.within, by_lane=True)} ? {found} : {one}(0); }}"
+            return f"gather_bool(n, {element})" if dtype is BOOL else f"gather<{kind}>(n, {element})"
+        where, test = self.index(index), self.test(s.within)
+        if vector and step == 1:
+            return f"{test} ? load({offset(pointer, where)}, n) : {kind}{{}}"
+        expression = f"{test} ? {one}({pointer}[{where}]) : {one}(0)"
+        return splat(expression, dtype) if vector else expression
+
+    def test(self, bounds: Sequence[Bound], by_lane: bool = False) -> str:
+        """Whether all bounds hold, as a C++ condition in brackets."""
+        tests = [f"{self.index(b.expr, by_lane)} >= {self.index(wrap(b.lo))}" for b in bounds if b.lo is not None]
+        tests += [f"{self.index(b.expr, by_lane)} < {self.index(wrap(b.hi))}" for b in bounds if b.hi is not None]
+        return f"({' && '.join(tests)})"
 
     def store(self, s: Store, at: str | None) -> None:
         """param[index] = arg, converted; streamed past the caches where asked."""
@@ -77,6 +104,14 @@ class Lines:
         if s.op == "index":
             position = self.index_value(wrap(attrs["expr"]), vector)
             self.define(s.out, converted(position, I64, s.out.dtype, vector), s.note)
+            return
+        if s.op == "within":
+            bounds = bounds_of(s)
+            if vector and any(self.lane_step(b.expr) != 0 for b in bounds):
+                lanes = f"[&](long lane) INLINE {{ return {self.test(bounds, by_lane=True)}; }}"
+                self.define(s.out, f"gather_bool(LANES, {lanes})")
+            else:
+                self.define(s.out, splat(self.test(bounds), BOOL) if vector else self.test(bounds))
             return
         args = [self.value(a) for a in s.args]
         reach = any(self.is_vector(a) for a in s.args)
@@ -127,7 +162,8 @@ class Lines:
 
     def index(self, e: Dim, by_lane: bool = False) -> str:
         """An index expression in C++, at the first lane or, `by_lane`, at lane `lane`."""
-        check_divisions(wrap(e))
+        e = narrowed(wrap(e), self.known)
+        check_divisions(e)
 
         def spell(name: str) -> str:
             plain = self.names.index.get(name)

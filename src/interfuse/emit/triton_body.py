@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import keyword
 import re
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,56 +17,29 @@ from interfuse.base.text import Writer
 from interfuse.emit import triton_prelude as prelude
 from interfuse.emit.tidy import operands
 from interfuse.emit.triton_index import INT32, index_text, wide_symbols
+from interfuse.emit.triton_lanes import Lane, lanes_of, padded
 from interfuse.ir.dtypes import ALL, BOOL, F32, F64, I32, I64, DType
 from interfuse.ir.index import Expr, symbols, wrap
-from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Reduce, Role, Scan, Scope, Stmt, Store, Value, walk
+from interfuse.lower.bounds import narrowed
+from interfuse.lower.kernel import (
+    Bound,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Reduce,
+    Role,
+    Scan,
+    Scope,
+    Stmt,
+    Store,
+    Value,
+    bounds_of,
+    walk,
+)
 
 _PACK_NAMES = ("table_ptr", "members", "member", "end", "middle", "begun", "row_ptr")
 """What the head of a packed kernel calls its own."""
-
-
-@dataclass(frozen=True)
-class Lane:
-    """One dimension of the tensors: its axis, position, and the names of its block, extent and mask."""
-
-    axis: Axis
-    dim: int
-    rank: int
-    block: str
-    extent: str
-    mask: str
-
-    @property
-    def passes_end(self) -> bool:
-        """True where a block can hold lanes past the axis's end."""
-        extent, block = self.axis.extent, self.axis.block
-        if self.axis.role is Role.TILE:
-            return extent != block
-        return not isinstance(extent, int) or extent % block != 0
-
-    def numbers(self) -> str:
-        """0, 1, ..., block - 1 along this dimension."""
-        at = "" if self.rank == 1 else f"[{', '.join(':' if k == self.dim else 'None' for k in range(self.rank))}]"
-        return f"tl.arange(0, {self.block}){at}"
-
-
-def _padded(axis: Axis) -> int:
-    """The most indices that the axis's blocks can cover, lanes past its end counted in: these are compared with it."""
-    return wrap(axis.extent).hi + axis.block - 1
-
-
-def lanes_of(kernel: Kernel) -> dict[str, Lane]:
-    """The kernel's lane axes by name, in order."""
-    axes = [a for a in kernel.axes if a.role is not Role.GRID or a.block > 1]
-    lanes = {}
-    for k, a in enumerate(axes):
-        upper = a.name.upper()
-        extent = f"{upper}S" if len(upper) > 1 else f"{upper}_SIZE"
-        if isinstance(a.extent, Expr):
-            extent = index_text(a.extent, str)
-        block, mask = ("BLOCK", "inside") if len(axes) == 1 else (f"{upper}_BLOCK", f"{a.name}_inside")
-        lanes[a.name] = Lane(a, k, len(axes), block, extent, mask)
-    return lanes
 
 
 class Body:
@@ -103,12 +75,13 @@ class Body:
         }
         self._typed = self._typed_constants(statements)
         accesses = [s for s in statements if isinstance(s, (Load, Store))]
-        self.exprs = [s.index for s in accesses]
+        self.exprs = [narrowed(s.index, bounds_of(s)) for s in accesses]
         self.exprs += [wrap(dict(s.attrs)["expr"]) for s in statements if isinstance(s, Let) and s.op == "index"]
+        self.exprs += [e for s in statements for b in bounds_of(s) for e in (b.expr, *b.ends)]
         self.exprs += [wrap(a.extent) for a in kernel.axes]
         by_role = sorted(kernel.axes, key=lambda a: (Role.GRID, Role.SERIAL, Role.TILE).index(a.role))
         self.wide = wide_symbols(self.exprs, (*(a.name for a in by_role), *kernel.symbols))
-        self.wide |= {a.name for a in kernel.axes if _padded(a) > INT32}
+        self.wide |= {a.name for a in kernel.axes if padded(a) > INT32}
         self.named = self._name_indices(accesses)
 
     def _name_indices(self, accesses: list[Load | Store]) -> dict[Expr, str]:
@@ -158,10 +131,16 @@ class Body:
         sizes = {lane.axis.extent: lane.extent for lane in self.lanes.values() if lane.axis.role is not Role.GRID}
         return index_text(e, str, lambda n: sizes.get(n, str(n)) if n > 1 else str(n))
 
-    def _at(self, param: str, e: Expr) -> str:
+    def _at(self, param: str, e: Expr, within: tuple[Bound, ...] = ()) -> str:
         if e.op == "const" and e.value == 0:
             return f"{param}_ptr"
-        return f"{param}_ptr + {self.named.get(e) or self.index(e)}"
+        return f"{param}_ptr + {self.named.get(e) or self.index(narrowed(e, within))}"
+
+    def _within(self, bounds: tuple[Bound, ...]) -> str:
+        """A test of bounds as text, in brackets where it is joined to others; "" for none."""
+        tests = [f"({self.index(b.expr)} >= {self.index(wrap(b.lo))})" for b in bounds if b.lo is not None]
+        tests += [f"({self.index(b.expr)} < {self.index(wrap(b.hi))})" for b in bounds if b.hi is not None]
+        return " & ".join(tests)
 
     def _mask(self, axes: set[str]) -> str:
         """The mask of an access that varies over `axes`; "" where every lane is inside."""
@@ -204,7 +183,9 @@ class Body:
 
     def _load(self, s: Load) -> None:
         mask = self._mask({x.name for x in symbols(s.index)})
-        found = f"tl.load({self._at(s.param, s.index)}{f', mask={mask}' if mask else ''})"
+        mask = " & ".join(filter(None, (mask, self._within(s.within))))
+        at = self._at(s.param, s.index, s.within)
+        found = f"tl.load({at}{f', mask={mask}' if mask else ''})"
         self.writer.line(f"{self._name(s.out)} = {self._convert(found, self.kernel.param(s.param).dtype, s.out.dtype)}")
 
     def _store(self, s: Store) -> None:
@@ -222,6 +203,9 @@ class Body:
         if s.op == "index":
             expr = wrap(dict(s.attrs)["expr"])
             found = f"tl.cast({self.index(expr)}, {prelude.TYPES[s.out.dtype]})"
+        elif s.op == "within":
+            found = self._within(bounds_of(s))
+            found = found[1:-1] if "&" not in found else found
         elif s.op == "cast":
             found = self._convert(args[0], s.args[0].dtype, s.out.dtype)
         elif s.op == "round":

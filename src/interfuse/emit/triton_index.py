@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from interfuse.base.errors import UnsupportedError
-from interfuse.ir.index import Expr, const, symbols
+from interfuse.ir.index import INF, Expr, const, symbols
 
 INT32 = (1 << 31) - 1
 
@@ -47,7 +47,7 @@ def _division(e: Expr, spell: Callable[[str], str], number: Callable[[int], str]
     by = index_text(divisor, spell, number, 3)
     if whole.lo >= 0:
         return f"{index_text(whole, spell, number, 2)} {sign} {by}"
-    if divisor.op != "const":
+    if divisor.op != "const" or whole.lo <= -INF:
         raise UnsupportedError(f"index {e}: a negative number divided by a size has no text")
     lifts = -(whole.lo // divisor.value)
     shifted = f"({index_text(whole, spell, number, 1)} + {lifts * divisor.value}) {sign} {by}"

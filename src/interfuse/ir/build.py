@@ -7,11 +7,12 @@ says which rule an operand breaks.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
-from interfuse.ir.check import check_operands, check_value, require, row_of, slice_fits
+from interfuse.ir.check import check_concat, check_operands, check_pad, check_value, require, row_of, slice_fits
 from interfuse.ir.dtypes import BOOL, F32, I64, DType
-from interfuse.ir.index import Dim, product, wrap
+from interfuse.ir.index import Dim, product, unwrap, wrap
 from interfuse.ir.node import Node, make
 from interfuse.ir.ops import ELEMENTWISE, REDUCE, SCAN, result_type
 
@@ -86,15 +87,50 @@ def expand(x: Node, shape: tuple[Dim, ...]) -> Node:
 
 
 def take_slice(x: Node, starts: tuple[Dim, ...], shape: tuple[Dim, ...], steps: tuple[int, ...] | None = None) -> Node:
-    """x[starts[k] : : steps[k]] with shape[k] elements along each dimension; steps are positive."""
+    """x[starts[k] : : steps[k]] with shape[k] elements along each dimension; a negative step walks backwards."""
     steps = steps or (1,) * len(shape)
     ranks = len(starts) == len(shape) == len(x.shape) == len(steps)
-    require(ranks and min(steps, default=1) > 0, f"slice {x.shape} at {starts}")
+    require(ranks and 0 not in steps, f"slice {x.shape} at {starts}")
     fits = all(map(slice_fits, x.shape, starts, steps, shape))
     require(fits, f"slice of {shape} at {starts} by {steps} leaves {x.shape}")
     if x.shape == tuple(shape) and all(s == 0 for s in starts) and all(s == 1 for s in steps):
         return x
     return make("slice", (x,), x.dtype, tuple(shape), starts=tuple(starts), steps=tuple(steps), hint=x.hint)
+
+
+def flip(x: Node, axes: Sequence[int]) -> Node:
+    """x with the order of its elements along `axes` turned round."""
+    turned = [k in axes and d not in (0, 1) for k, d in enumerate(x.shape)]
+    starts = tuple(unwrap(wrap(d) - 1) if t else 0 for d, t in zip(x.shape, turned, strict=True))
+    return take_slice(x, starts, x.shape, tuple(-1 if t else 1 for t in turned))
+
+
+def concat(parts: Sequence[Node], axis: int, hint: str = "concat", source: str = "") -> Node:
+    """The parts one after another along `axis` (not negative): of one type, other sizes equal; a single part is
+    itself.
+    """
+    check_operands("concat", tuple(p.dtype for p in parts))
+    shape = check_concat(axis, [p.shape for p in parts])
+    if len(parts) == 1:
+        return parts[0]
+    return make("concat", tuple(parts), parts[0].dtype, shape, source=source, hint=hint, axis=axis)
+
+
+def pad(
+    x: Node,
+    lo: tuple[Dim, ...],
+    hi: tuple[Dim, ...],
+    value: bool | int | float = 0,
+    hint: str = "pad",
+    source: str = "",
+) -> Node:
+    """x with lo[k] elements `value` before it and hi[k] after it along each dimension, none of them negative."""
+    shape = check_pad(x.shape, lo, hi)
+    check_operands("pad", (x.dtype,))
+    held = constant(value, x.dtype).attr("value")
+    if all(p == 0 for p in (*lo, *hi)):
+        return x
+    return make("pad", (x,), x.dtype, shape, source=source, hint=hint, lo=tuple(lo), hi=tuple(hi), value=held)
 
 
 def broadcast(x: Node, shape: tuple[Dim, ...]) -> Node:

@@ -4,13 +4,14 @@ GraphError.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from interfuse.base.errors import GraphError
 from interfuse.ir.dtypes import BOOL, F32, OPAQUE, DType
-from interfuse.ir.index import Dim, wrap
+from interfuse.ir.index import Dim, unwrap, wrap
 from interfuse.ir.ops import BITWISE, FLOAT_ONLY, MOVEMENT, NUMBERS_ONLY, SHIFTS, SOURCE, TABLE, Op
 
 
@@ -35,11 +36,15 @@ def check_operands(op: str, types: tuple[DType, ...]) -> None:
     if row.band in (MOVEMENT, SOURCE):
         return
     typed = types[1:] if op == "where" else types
+    require(bool(typed), f"{op} takes one operand at least")
     require(all(t is typed[0] for t in typed), f"{op} on types {list(types)}: cast first")
     require(op != "where" or types[0] is BOOL, "where's condition must be bool")
     t = typed[0]
     require(t not in OPAQUE, f"{op} on {t}: complex values only pass through library calls")
-    require(not t.is_narrow or op in ("cast", "copy", "where", "linear", "matmul"), f"{op} on {t}: widen to f32 first")
+    require(
+        not t.is_narrow or op in ("cast", "copy", "where", "concat", "pad", "linear", "matmul"),
+        f"{op} on {t}: widen to f32 first",
+    )
     require(op not in FLOAT_ONLY or t.is_float, f"{op} on {t}: it takes floats")
     require(op not in NUMBERS_ONLY or t is not BOOL, f"{op} on bool: cast first")
     require(op not in BITWISE or not t.is_float, f"{op} on {t}: it takes bool or integers")
@@ -59,4 +64,28 @@ def check_value(value: Any, dtype: DType) -> None:
 def slice_fits(size: Dim, start: Dim, step: int, count: Dim) -> bool:
     """False where a slice certainly leaves its dimension, whatever the size symbols are; True else. All in elements."""
     first, last = wrap(start), wrap(start) + (wrap(count) - 1) * step
-    return step > 0 and (wrap(count).hi <= 0 or (first.hi >= 0 and (last - size).lo < 0))
+    low, high = (first, last) if step > 0 else (last, first)
+    return step != 0 and (wrap(count).hi <= 0 or (low.hi >= 0 and (high - size).lo < 0))
+
+
+def check_concat(axis: Any, parts: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...]:
+    """The shape of parts of these shapes joined along `axis`; GraphError where they do not fit together."""
+    first = parts[0]
+    require(isinstance(axis, int) and 0 <= axis < len(first), f"concat along {axis} of {first}")
+    for shape in parts:
+        beside = len(shape) == len(first) and all(
+            k == axis or a == b for k, (a, b) in enumerate(zip(shape, first, strict=True))
+        )
+        require(beside, f"concat of {first} and {shape} along {axis}")
+    total = unwrap(sum((wrap(shape[axis]) for shape in parts), wrap(0)))
+    return (*first[:axis], total, *first[axis + 1 :])
+
+
+def check_pad(shape: tuple[Dim, ...], lo: Any, hi: Any) -> tuple[Dim, ...]:
+    """The shape that padding of `lo` and `hi` elements gives; GraphError where their numbers do not fit or are
+    negative.
+    """
+    fits = isinstance(lo, tuple) and isinstance(hi, tuple) and len(lo) == len(hi) == len(shape)
+    require(fits, f"pad of {shape} by {lo} and {hi}")
+    require(all(wrap(p).lo >= 0 for p in (*lo, *hi)), f"pad by {lo} and {hi}: slice first where it is negative")
+    return tuple(unwrap(wrap(a) + d + b) for a, d, b in zip(lo, shape, hi, strict=True))

@@ -96,12 +96,12 @@ def unwrap(value: Dim) -> Dim:
     return value.value if isinstance(value, Expr) and value.op == "const" else value
 
 
-def _terms(e: Expr) -> dict[Expr, int]:
+def linear_terms(e: Expr) -> dict[Expr, int]:
     """e as {factor: coefficient}; the constant sits under the factor 1."""
     if e.op == "add":
         out: dict[Expr, int] = {}
         for a in e.args:
-            for factor, coefficient in _terms(a).items():
+            for factor, coefficient in linear_terms(a).items():
                 out[factor] = out.get(factor, 0) + coefficient
         return out
     if e.op == "const":
@@ -173,13 +173,13 @@ def _remerge(terms: dict[Expr, int]) -> dict[Expr, int]:
                 continue
             whole, n = rest.args
             quotient = floordiv(whole, n)
-            if quotient.op == "const" or len(_terms(quotient)) != 1:
+            if quotient.op == "const" or len(linear_terms(quotient)) != 1:
                 continue
             around = functools.reduce(mul, _without(_factors(factor), (rest,)) or (), const(k))
-            partner = _terms(mul(mul(quotient, n), around))
+            partner = linear_terms(mul(mul(quotient, n), around))
             if all(terms.get(f) == c for f, c in partner.items()):
                 left = {f: c for f, c in terms.items() if f is not factor and f not in partner}
-                for f, c in _terms(mul(whole, around)).items():
+                for f, c in linear_terms(mul(whole, around)).items():
                     left[f] = left.get(f, 0) + c
                 return _remerge({f: c for f, c in left.items() if c})
     return terms
@@ -187,8 +187,8 @@ def _remerge(terms: dict[Expr, int]) -> dict[Expr, int]:
 
 def add(a: Dim, b: Dim) -> Expr:
     """a + b with like terms joined."""
-    terms = dict(_terms(wrap(a)))
-    for factor, coefficient in _terms(wrap(b)).items():
+    terms = dict(linear_terms(wrap(a)))
+    for factor, coefficient in linear_terms(wrap(b)).items():
         terms[factor] = terms.get(factor, 0) + coefficient
     return _from_terms(_remerge({f: c for f, c in terms.items() if c}))
 
@@ -203,16 +203,16 @@ def mul(a: Dim, b: Dim) -> Expr:
             return const(a.value * b.value)
         if b.value == 0:
             return const(0)
-        return _from_terms({f: c * b.value for f, c in _terms(a).items()})
+        return _from_terms({f: c * b.value for f, c in linear_terms(a).items()})
     if a.op == "add" or b.op == "add":
         out = const(0)
-        for fa, ca in _terms(a).items():
-            for fb, cb in _terms(b).items():
+        for fa, ca in linear_terms(a).items():
+            for fb, cb in linear_terms(b).items():
                 out = add(out, mul(mul(fa, fb), ca * cb))
         return out
     if any(e.op == "mul" and e.args[-1].op == "const" for e in (a, b)):
-        ((fa, ca),) = _terms(a).items()
-        ((fb, cb),) = _terms(b).items()
+        ((fa, ca),) = linear_terms(a).items()
+        ((fb, cb),) = linear_terms(b).items()
         return mul(mul(fa, fb), ca * cb)
     flat = tuple(sorted((*(a.args if a.op == "mul" else (a,)), *(b.args if b.op == "mul" else (b,))), key=_order))
     return _product(flat)
@@ -222,7 +222,7 @@ def _split(e: Expr, n: int) -> tuple[Expr, Expr]:
     """e = n * q + r, moving every term whose coefficient n divides into q."""
     q: dict[Expr, int] = {}
     r: dict[Expr, int] = {}
-    for factor, c in _terms(e).items():
+    for factor, c in linear_terms(e).items():
         if c % n == 0:
             q[factor] = c // n
         elif factor.op == "const":
@@ -233,18 +233,31 @@ def _split(e: Expr, n: int) -> tuple[Expr, Expr]:
 
 
 def _split_by_size(a: Expr, n: Expr) -> tuple[Expr, Expr]:
-    """a = n * q + r for a product `n` with symbols in it, every term that has all of n's factors in q."""
-    terms = _terms(n)
+    """a = n * q + r for a size `n` with symbols in it, every term that has all of n's factors in q."""
+    terms = linear_terms(n)
     if len(terms) != 1:
-        return (const(1), const(0)) if a is n else (const(0), a)
+        return _split_by_sum(a, n, terms)
     ((product_, k),) = terms.items()
     q, r = const(0), const(0)
-    for factor, c in _terms(a).items():
+    for factor, c in linear_terms(a).items():
         left = _without(_factors(factor), _factors(product_)) if c % k == 0 else None
         if left is None:
             r = add(r, mul(factor, c))
         else:
             q = add(q, functools.reduce(mul, left, const(c // k)))
+    return q, r
+
+
+def _split_by_sum(a: Expr, n: Expr, terms: Mapping[Expr, int]) -> tuple[Expr, Expr]:
+    """a = n * q + r for a sum `n` of `terms`: whole multiples of the sum that stand in `a` term by term are in q."""
+    first, k = next((f, c) for f, c in terms.items() if f.op != "const")
+    q, r = const(0), a
+    for factor, c in linear_terms(a).items():
+        left = _without(_factors(factor), _factors(first)) if c % k == 0 else None
+        times = functools.reduce(mul, left or (), const(0 if left is None else c // k))
+        found, wanted = linear_terms(r), linear_terms(mul(times, n))
+        if all(found.get(f) == w or (f.op == "const" and abs(found.get(f, 0)) >= abs(w)) for f, w in wanted.items()):
+            q, r = add(q, times), add(r, mul(mul(times, n), -1))
     return q, r
 
 
@@ -292,9 +305,9 @@ def floordiv(a: Dim, b: Dim) -> Expr:
         return q
     if q is not const(0):
         return add(q, floordiv(r, b))
-    g = math.gcd(n, *_terms(a).values())
+    g = math.gcd(n, *linear_terms(a).values())
     if g > 1:
-        return floordiv(_from_terms({f: c // g for f, c in _terms(a).items()}), n // g)
+        return floordiv(_from_terms({f: c // g for f, c in linear_terms(a).items()}), n // g)
     if a.op == "floordiv" and a.args[1].op == "const":
         return floordiv(a.args[0], a.args[1].value * n)
     if a.op == "mod" and a.args[1].op == "const" and a.args[1].value % n == 0:
@@ -317,9 +330,9 @@ def mod(a: Dim, b: Dim) -> Expr:
         return r
     if r is not a:
         return mod(r, b)
-    g = math.gcd(n, *_terms(a).values())
+    g = math.gcd(n, *linear_terms(a).values())
     if g > 1:
-        return mul(mod(_from_terms({f: c // g for f, c in _terms(a).items()}), n // g), g)
+        return mul(mod(_from_terms({f: c // g for f, c in linear_terms(a).items()}), n // g), g)
     if a.op == "mod" and a.args[1].op == "const" and a.args[1].value % n == 0:
         return mod(a.args[0], b)
     return _intern("mod", (a, b), lo=0, hi=n - 1)
@@ -397,7 +410,7 @@ def symbols(e: Dim) -> frozenset[Expr]:
 def coefficient(e: Dim, symbol: Expr) -> int | None:
     """k where e = k * symbol + (terms without symbol); None where symbol stands inside a product, floordiv, mod, ..."""
     k = 0
-    for factor, c in _terms(wrap(e)).items():
+    for factor, c in linear_terms(wrap(e)).items():
         if factor is symbol:
             k = c
         elif symbol in symbols(factor):
@@ -448,9 +461,7 @@ def delinearize(flat: Dim, shape: tuple[Dim, ...]) -> tuple[Expr, ...]:
 
 
 def at_sizes(size: Dim, sizes: Mapping[str, int]) -> int:
-    """The number that `size` is where `sizes` gives its symbols; one without a value counts as its least, and as 1 at
-    least.
-    """
+    """`size` as a number; a symbol that `sizes` does not give counts as its least, and as 1 at least."""
     return evaluate(size, {s.name: sizes.get(s.name, max(s.lo, 1)) for s in symbols(size)})
 
 

@@ -41,10 +41,11 @@ def view_of(node: Node, base: Layout) -> Layout | None:
         strides = tuple(0 if a != b else s for a, b, s in zip(source.shape, node.shape, base.strides, strict=True))
         return Layout(strides, base.offset)
     if node.op == "slice":
-        offset = wrap(base.offset)
+        offset, steps = wrap(base.offset), node.attr("steps")
+        if min(steps, default=1) < 0:
+            return None  # PyTorch has no negative strides
         for start, stride in zip(node.attr("starts"), base.strides, strict=True):
             offset = offset + start * wrap(stride)
-        steps = node.attr("steps")
         return Layout(tuple(unwrap(wrap(s) * k) for s, k in zip(base.strides, steps, strict=True)), unwrap(offset))
     if node.op == "reshape":
         return _reshaped(source.shape, node.shape, base)

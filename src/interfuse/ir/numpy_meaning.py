@@ -153,8 +153,22 @@ def expand(node: Any, args: Sequence[Array], wide: bool) -> Array:
 
 def take_slice(node: Any, args: Sequence[Array], wide: bool) -> Array:
     """A strided part along every dimension."""
-    spans = zip(node.attr("starts"), node.attr("steps"), node.shape, strict=True)
-    return args[0][tuple(slice(a, a + (n - 1) * s + 1 if n else a, s) for a, s, n in spans)]
+    out = args[0]
+    for axis, (start, step, n) in enumerate(zip(node.attr("starts"), node.attr("steps"), node.shape, strict=True)):
+        out = np.take(out, start + step * np.arange(n), axis)
+    return out
+
+
+def concat(node: Any, args: Sequence[Array], wide: bool) -> Array:
+    """The operands one after another along an axis."""
+    return np.concatenate(args, node.attr("axis"))
+
+
+def pad(node: Any, args: Sequence[Array], wide: bool) -> Array:
+    """The operand with a constant before and after it along every axis."""
+    out = np.full(node.shape, node.attr("value")).astype(held_type(node.dtype, wide))
+    out[tuple(slice(lo, lo + n) for lo, n in zip(node.attr("lo"), args[0].shape, strict=True))] = args[0]
+    return out
 
 
 def _reduction(f: Callable[..., Array]) -> Meaning:

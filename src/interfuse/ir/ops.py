@@ -16,10 +16,11 @@ from typing import Any
 from interfuse.ir import numpy_meaning as m
 from interfuse.ir.dtypes import BOOL, DType
 
-ELEMENTWISE, SOURCE, MOVEMENT, REDUCE, SCAN, CONTRACTION, LIBRARY = (
+ELEMENTWISE, SOURCE, MOVEMENT, JOIN, REDUCE, SCAN, CONTRACTION, LIBRARY = (
     "elementwise",
     "source",
     "movement",
+    "join",
     "reduce",
     "scan",
     "contraction",
@@ -28,6 +29,7 @@ ELEMENTWISE, SOURCE, MOVEMENT, REDUCE, SCAN, CONTRACTION, LIBRARY = (
 
 BY_LIBRARY = "none: runs through the library"
 AS_INDEX = "none: becomes index arithmetic of its consumer"
+AS_PARTS = "none: becomes a choice between parts, each read only where it holds"
 BY_STATEMENT = "none: written as a statement of its own by the emitter"
 
 
@@ -199,6 +201,8 @@ _OTHER = (
     _row("permute", MOVEMENT, 1, "first", m.permute, 0, AS_INDEX, AS_INDEX, "exact"),
     _row("expand", MOVEMENT, 1, "first", m.expand, 0, AS_INDEX, AS_INDEX, "exact"),
     _row("slice", MOVEMENT, 1, "first", m.take_slice, 0, AS_INDEX, AS_INDEX, "exact"),
+    _row("concat", JOIN, None, "first", m.concat, 0, AS_PARTS, AS_PARTS, "exact"),
+    _row("pad", JOIN, 1, "first", m.pad, 0, AS_PARTS, AS_PARTS, "exact"),
     _reduction("sum", m.reduce_sum),
     _reduction("prod", m.reduce_prod),
     _reduction("max", m.reduce_max, 1, "exact"),
@@ -245,7 +249,8 @@ def with_fact(fact: str) -> frozenset[str]:
     return frozenset(op.name for op in TABLE.values() if fact in op.facts)
 
 
-MOVES, REDUCES, SCANS, POINTWISE = named(MOVEMENT), named(REDUCE), named(SCAN), named(ELEMENTWISE)
+MOVES, JOINS, POINTWISE = named(MOVEMENT), named(JOIN), named(ELEMENTWISE)
+REDUCES, SCANS = named(REDUCE), named(SCAN)
 DISCRETE = with_fact("discrete")
 
 FLOAT_ONLY = frozenset(

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from interfuse.base.errors import GraphError
-from interfuse.ir.check import check_operands, check_value, require, row_of, slice_fits
+from interfuse.ir.check import check_concat, check_operands, check_pad, check_value, require, row_of, slice_fits
 from interfuse.ir.dtypes import ALL, I64
 from interfuse.ir.graph import Call, Graph, Literal, Ref
 from interfuse.ir.index import Expr, product, wrap
 from interfuse.ir.layout import Layout
 from interfuse.ir.node import Node, topological
-from interfuse.ir.ops import CONTRACTION, ELEMENTWISE, LIBRARY, MOVEMENT, REDUCE, SCAN, SOURCE, TABLE, result_type
+from interfuse.ir.ops import CONTRACTION, ELEMENTWISE, JOIN, LIBRARY, MOVEMENT, REDUCE, SCAN, SOURCE, TABLE, result_type
 
 EFFECTS = ("", "random", "mutation", "collective")
 
@@ -86,6 +86,15 @@ def _movement(node: Node) -> None:
             require(fits, f"{count} elements from {start} by {step} leave a dimension of {size}")
 
 
+def _join(node: Node) -> None:
+    if node.op == "concat":
+        shape = check_concat(node.attr("axis"), [i.shape for i in node.inputs])
+    else:
+        check_value(node.attr("value"), node.dtype)
+        shape = check_pad(node.inputs[0].shape, node.attr("lo"), node.attr("hi"))
+    require(shape == node.shape, f"its shape must be {shape}")
+
+
 def _reduction(node: Node) -> None:
     axes, source = node.attr("axes"), node.inputs[0].shape
     require(
@@ -123,6 +132,7 @@ _BANDS: dict[str, Callable[[Node], None]] = {
     ELEMENTWISE: _elementwise,
     SOURCE: _source,
     MOVEMENT: _movement,
+    JOIN: _join,
     REDUCE: _reduction,
     SCAN: _scan,
     CONTRACTION: _contraction,

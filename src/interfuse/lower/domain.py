@@ -18,7 +18,7 @@ from interfuse.base.errors import UnsupportedError
 from interfuse.ir.index import Dim, Expr, delinearize, linear, product, unwrap, wrap
 from interfuse.ir.index import contiguous_strides as dense
 from interfuse.ir.node import Node
-from interfuse.ir.ops import MOVES, POINTWISE, REDUCES, SCANS, TABLE
+from interfuse.ir.ops import JOINS, MOVES, POINTWISE, REDUCES, SCANS, TABLE
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def check_operators(nodes: Iterable[Node], backend: str) -> None:
             if spelled.startswith("none:") and node.op not in ("cast", "round"):
                 raise UnsupportedError(f"{node.op}: {spelled[6:]}")
             continue
-        if node.op in MOVES or node.op in ("const", "iota"):
+        if node.op in MOVES or node.op in JOINS or node.op in ("const", "iota"):
             continue
         raise UnsupportedError(
             f"{node.op}: {spelled[6:] if spelled.startswith('none: ') else 'cannot stand inside a kernel'}"

@@ -23,7 +23,8 @@ from interfuse.ir.index import Dim, Expr, coefficient, product, symbols, wrap
 from interfuse.ir.layout import Layout
 from interfuse.ir.node import Node
 from interfuse.lower.domain import Domain, check_operators, core_of, find, inside, width
-from interfuse.lower.kernel import Axis, Kernel, Let, Load, Param, Role
+from interfuse.lower.joins import check_parts
+from interfuse.lower.kernel import Axis, Bound, Kernel, Let, Load, Param, Role, bounds_of
 from interfuse.lower.statistics import expand_statistics
 from interfuse.lower.trace import Trace, Tracer
 from interfuse.lower.tree import statements
@@ -71,13 +72,14 @@ def lower(name: str, work: Work, target: Target, doc: tuple[str, ...] = ()) -> t
     roots = expand_statistics(work.roots or work.outputs, work.inputs)
     nodes = inside(roots, work.inputs)
     check_operators(nodes, target.backend)
+    check_parts(nodes)
     layouts = {**work.layouts, **{r: work.layouts[o] for r, o in zip(roots, work.outputs, strict=True)}}
     domain = find(roots, work.inputs)
     if domain.reduces:
         axes = (_row_axes if domain.inner == 1 else _column_axes)(domain, target)
         trace = _trace(roots, work.inputs, layouts, domain)
     else:
-        domain, trace = _map_domain(roots, work.inputs, layouts)
+        domain, trace = _map_domain(roots, work.inputs, layouts, target)
         axes = _map_axes(domain, target)
     body, scratch = statements(trace, axes[-1])
     family = "map" if not domain.reduces else "row, resident" if domain.inner == 1 else "column"
@@ -112,15 +114,20 @@ def _out_name(k: int, count: int) -> str:
 
 
 def _map_domain(
-    roots: tuple[Node, ...], inputs: frozenset[Node], layouts: Mapping[Node, Layout]
+    roots: tuple[Node, ...], inputs: frozenset[Node], layouts: Mapping[Node, Layout], target: Target
 ) -> tuple[Domain, Trace]:
-    """The split with the most columns along which every access has one stride; at worst the last dimension alone."""
+    """The split with the most columns along which every access has one stride; at worst the last dimension alone.
+
+    On a CPU each part of a joined value must be one piece of the columns as well, for a loop of its own.
+    """
     core, _ = core_of(roots[0], inputs)
     shape = tuple(d for d in core.shape if d != 1) or (1,)
     for k in range(len(shape)):
         domain = Domain(product(shape[:k]), product(shape[k:]), False)
         trace = _trace(roots, inputs, layouts, domain)
-        if all(coefficient(a, _position("col", domain.cols)) is not None for a in _accesses(trace)):
+        col = _position("col", domain.cols)
+        pieces = target.backend != "cpp" or all(b.expr is col or col not in symbols(b.expr) for b in _bounds(trace))
+        if pieces and all(coefficient(a, col) is not None for a in _accesses(trace)):
             break
     return domain, trace
 
@@ -130,10 +137,16 @@ def _accesses(trace: Trace) -> list[Expr]:
     return [m.index for m in trace.made if isinstance(m, Load)] + [s.index for s in trace.stores]
 
 
+def _bounds(trace: Trace) -> list[Bound]:
+    """The bounds of every statement."""
+    return [b for m in trace.made for b in bounds_of(m)]
+
+
 def _size_symbols(trace: Trace, axes: tuple[Axis, ...]) -> tuple[str, ...]:
     """The size symbols that the kernel uses, by name."""
     positions = [dict(m.attrs)["expr"] for m in trace.made if isinstance(m, Let) and m.op == "index"]
-    used = {s.name for e in (*_accesses(trace), *positions, *(a.extent for a in axes)) for s in symbols(e)}
+    tested = [e for b in _bounds(trace) for e in (b.expr, *b.ends)]
+    used = {s.name for e in (*_accesses(trace), *positions, *tested, *(a.extent for a in axes)) for s in symbols(e)}
     return tuple(sorted(used - {a.name for a in axes}))
 
 

@@ -19,7 +19,7 @@ from enum import Enum
 from typing import Any, Union
 
 from interfuse.ir.dtypes import DType
-from interfuse.ir.index import Dim, Expr, sym
+from interfuse.ir.index import Dim, Expr, sym, wrap
 
 
 class Role(Enum):
@@ -73,17 +73,40 @@ class Value:
 
 
 @dataclass(frozen=True)
+class Bound:
+    """lo <= expr < hi; None for an end that needs no test."""
+
+    expr: Expr
+    lo: Dim | None
+    hi: Dim | None
+
+    @property
+    def ends(self) -> tuple[Expr, ...]:
+        """The ends that are tested, as expressions."""
+        return tuple(wrap(end) for end in (self.lo, self.hi) if end is not None)
+
+
+@dataclass(frozen=True)
 class Load:
-    """out = param[index]; index counts elements from the buffer's first one (the layout's offset is in it)."""
+    """out = param[index]; index counts elements from the buffer's first one (the layout's offset is in it).
+
+    Where a bound of `within` does not hold nothing is read, and `out` is any value. Bounds vary over no axis that the
+    index does not vary over.
+    """
 
     out: Value
     param: str
     index: Expr
+    within: tuple[Bound, ...] = ()
 
 
 @dataclass(frozen=True)
 class Let:
-    """out = op(args): a row of the operator table with `attrs`; op "const" has attrs value, op "index" attrs expr."""
+    """out = op(args): a row of the operator table with `attrs`.
+
+    Beside the rows there are "const" with attrs value, "index" with attrs expr, and "within", true where all of attrs
+    bounds hold.
+    """
 
     out: Value
     op: str
@@ -142,6 +165,13 @@ Stmt = Union[Load, Let, Reduce, Scan, Store, Loop]
 def walk(body: Iterable[Stmt]) -> list[Stmt]:
     """Every statement in order, those inside loops too; the loops themselves are left out."""
     return [inner for s in body for inner in (walk(s.body) if isinstance(s, Loop) else [s])]
+
+
+def bounds_of(s: Stmt) -> tuple[Bound, ...]:
+    """The bounds that a statement tests."""
+    if isinstance(s, Load):
+        return s.within
+    return dict(s.attrs)["bounds"] if isinstance(s, Let) and s.op == "within" else ()
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir.index import Dim, Expr, combine, const, sym, symbols, unwrap, wrap
 from interfuse.lower.canonical import canonical
-from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Role, Stmt, Store
+from interfuse.lower.kernel import Axis, Bound, Kernel, Let, Load, Loop, Param, Role, Stmt, Store, bounds_of, walk
 
 ALIGNED = 16
 """Sizes that are multiples of this in all members are written so: a GPU compiler then moves elements side by side."""
@@ -54,7 +54,7 @@ def pack(kernels: Sequence[Kernel], name: str, doc: tuple[str, ...] = (), unit: 
     found = iter([general.index(position) for position in zip(*indices, strict=True)])
     body = _mapped(first.body, lambda e: next(found))
     params = tuple(_param(same) for same in zip(*(k.params for k in kernels), strict=True))
-    used = {s.name for e in (*_exprs(body), *(wrap(a.extent) for a in axes)) for s in symbols(e)}
+    used = {s.name for e in _everywhere(replace(first, axes=tuple(axes), body=body)) for s in symbols(e)}
     own = {s.name: s for k in kernels for e in _everywhere(k) for s in symbols(e) if s.name in used - set(general.axes)}
     columns = tuple(general.columns.items())
     sizes = [(*(values[m] for values, _ in columns), *own.values()) for m in range(len(kernels))]
@@ -122,13 +122,20 @@ def _param(same: tuple[Param, ...]) -> Param:
 
 
 def _mapped(body: tuple[Stmt, ...], new: Callable[[Expr], Expr]) -> tuple[Stmt, ...]:
-    """The statements with every index replaced, in order."""
+    """The statements with every index replaced, in order; the ends of bounds stay, so members must share them."""
+
+    def tested(s: Load | Let) -> tuple[Bound, ...]:
+        return tuple(replace(b, expr=new(b.expr)) for b in bounds_of(s))
 
     def statement(s: Stmt) -> Stmt:
         if isinstance(s, Loop):
             return replace(s, body=tuple(map(statement, s.body)))
-        if isinstance(s, (Load, Store)):
+        if isinstance(s, Load):
+            return replace(s, index=new(s.index), within=tested(s))
+        if isinstance(s, Store):
             return replace(s, index=new(s.index))
+        if isinstance(s, Let) and s.op == "within":
+            return replace(s, attrs=(("bounds", tested(s)),))
         if isinstance(s, Let) and s.op == "index":
             return replace(s, attrs=(("expr", new(wrap(dict(s.attrs)["expr"]))),))
         return s
@@ -153,4 +160,5 @@ def _indices(kernel: Kernel) -> list[Expr]:
 
 
 def _everywhere(kernel: Kernel) -> list[Expr]:
-    return [*_indices(kernel), *(wrap(a.extent) for a in kernel.axes)]
+    ends = [e for s in walk(kernel.body) for b in bounds_of(s) for e in b.ends]
+    return [*_indices(kernel), *ends, *(wrap(a.extent) for a in kernel.axes)]

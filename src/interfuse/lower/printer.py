@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from interfuse.base.text import Writer
 from interfuse.ir.layout import Layout
-from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Reduce, Role, Scan, Stmt, Store, Value
+from interfuse.lower.kernel import Axis, Bound, Kernel, Let, Load, Loop, Param, Reduce, Role, Scan, Stmt, Store, Value
 
 _BLOCK = {
     Role.GRID: "{0} a program",
@@ -51,12 +51,20 @@ def _axis_line(a: Axis) -> str:
     return f"axis {a.name} of {a.extent}, {a.role.value}{block}"
 
 
+def _where(bounds: tuple[Bound, ...]) -> str:
+    return " and ".join(
+        f"{'' if b.lo is None else f'{b.lo} <= '}{b.expr}{'' if b.hi is None else f' < {b.hi}'}" for b in bounds
+    )
+
+
 def _let(s: Let) -> str:
     attrs = dict(s.attrs)
     if s.op == "const":
         return repr(attrs["value"])
     if s.op == "index":
         return f"index {attrs['expr']}"
+    if s.op == "within":
+        return _where(attrs["bounds"])
     given = [a.name for a in s.args] + [f"{name}={value!r}" for name, value in s.attrs]
     return f"{s.op}({', '.join(given)})"
 
@@ -67,7 +75,8 @@ def _statement(s: Stmt, w: Writer) -> None:
             for inner in s.body:
                 _statement(inner, w)
     elif isinstance(s, Load):
-        w.line(f"{s.out.name} = load {s.param}[{s.index}] : {_typed(s.out)}")
+        where = f" where {_where(s.within)}" if s.within else ""
+        w.line(f"{s.out.name} = load {s.param}[{s.index}]{where} : {_typed(s.out)}")
     elif isinstance(s, Store):
         w.line(f"store {s.param}[{s.index}] = {s.arg.name}")
     elif isinstance(s, (Reduce, Scan)):

@@ -1,8 +1,8 @@
 """Tracing a region over its domain. In: outputs, inputs, a domain and its two index symbols. Out: values in order.
 
-Each node is asked for at an index; movements turn into other indices, inputs into loads, everything else into one
-value. A value's depth counts the reductions that must be finished before it; it becomes the value's phase in the loop
-tree.
+Each node is asked for at an index; movements turn into other indices, inputs into loads, joined values into a choice
+between their parts, each asked for only where it holds the index, and everything else into one value. A value's depth
+counts the reductions that must be finished before it; it becomes the value's phase in the loop tree.
 """
 
 from __future__ import annotations
@@ -10,18 +10,33 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Union
+from typing import Any, Union
 
 from interfuse.base.errors import UnsupportedError
-from interfuse.ir.dtypes import I64
-from interfuse.ir.index import Dim, Expr, const, delinearize, linear, mod, product, substitute, symbols, unwrap
+from interfuse.ir.dtypes import BOOL, I64
+from interfuse.ir.index import (
+    Dim,
+    Expr,
+    coefficient,
+    const,
+    delinearize,
+    linear,
+    mod,
+    product,
+    substitute,
+    symbols,
+    unwrap,
+)
 from interfuse.ir.layout import Layout
 from interfuse.ir.node import Node
-from interfuse.ir.ops import MOVES, REDUCES, SCANS
+from interfuse.ir.ops import JOINS, MOVES, REDUCES, SCANS
 from interfuse.lower.domain import Domain, core_of, pull, push
-from interfuse.lower.kernel import Let, Load, Reduce, Scan, Scope, Store, Value
+from interfuse.lower.joins import Part, Space, parts_of
+from interfuse.lower.kernel import Bound, Let, Load, Reduce, Scan, Scope, Store, Value
 
 Made = Union[Load, Let, Reduce, Scan]
+Key = tuple[Node, tuple[Expr, ...], tuple[Bound, ...]]
+"""A value: a node at an index, as far as it is wanted only where bounds hold."""
 
 
 @dataclass
@@ -54,6 +69,11 @@ class _Names:
         return wish if count == 1 else self.take(f"{wish}_{count}")
 
 
+def _of_ones(index: tuple[Expr, ...], shape: tuple[Dim, ...]) -> tuple[Expr, ...]:
+    """The index with 0 for dimensions of size 1: inside its bounds it is that."""
+    return tuple(const(0) if d == 1 else i for i, d in zip(index, shape, strict=True))
+
+
 class Tracer:
     """Traces one region. `row`, `col` and `inner` are the indices along the domain's rows, columns and what lies after
     them: symbols, or 0 where there is one index only.
@@ -76,7 +96,10 @@ class Tracer:
         marked = {i: b for b, i in self._plain.items()}
         self._place = domain.cols - 1 - col if domain.backwards else marked.get(col, col)  # the column that is walked
         self._within = marked.get(inner, inner)
-        self._memo: dict[tuple[Node, tuple[Expr, ...]], Value] = {}
+        extents = {row: domain.rows, col: domain.cols, inner: domain.inner}
+        self._space = Space({s: n for s, n in extents.items() if s.op == "sym"}, self._plain)
+        self._memo: dict[Key, Value] = {}
+        self._same: dict[tuple, Value] = {}
         self._names = _Names()
         self.trace = Trace()
 
@@ -88,6 +111,12 @@ class Tracer:
         return Value(self._names.take(wish), node.dtype, axes)
 
     def _add(self, made: Made, depth: int) -> Value:
+        if isinstance(made, Let):
+            # The same arithmetic may be wanted inside several bounds.
+            what = (made.op, made.args, repr(made.attrs), made.out.dtype, made.out.axes)
+            if what in self._same:
+                return self._same[what]
+            self._same[what] = made.out
         self.trace.made.append(made)
         self.trace.depth[made.out] = depth
         return made.out
@@ -106,31 +135,43 @@ class Tracer:
 
     def value(self, node: Node, index: tuple[Expr, ...]) -> Value:
         """The value of `node` at `index`. Iterative over long chains: operands are made before their users."""
-        stack = [(node, index)]
+        wanted: Key = (node, index, ())
+        stack = [wanted]
         while stack:
-            n, i = stack[-1]
-            if (n, i) in self._memo:
+            key = stack[-1]
+            if key in self._memo:
                 stack.pop()
                 continue
-            missing = [k for k in self._operands(n, i) if k not in self._memo]
+            missing = [k for k in self._operands(key) if k not in self._memo]
             if missing:
                 stack.extend(reversed(missing))
                 continue
-            self._memo[n, i] = self._make(n, i)
+            self._memo[key] = self._make(key)
             stack.pop()
-        return self._memo[node, index]
+        return self._memo[wanted]
 
-    def _operands(self, node: Node, index: tuple[Expr, ...]) -> list[tuple[Node, tuple[Expr, ...]]]:
+    def _key(self, node: Node, index: tuple[Expr, ...], within: tuple[Bound, ...]) -> Key:
+        """The value's key, with the bounds alone that say something of its index."""
+        axes = {s for i in index for s in symbols(i) if s in self._space.axes}
+        return node, index, tuple(b for b in within if axes & symbols(b.expr))
+
+    def _operands(self, key: Key) -> list[Key]:
+        node, index, within = key
         if node in self._inputs:
             return []
         if node.op in MOVES:
-            return [(node.inputs[0], pull(node, index))]
-        if node.op in REDUCES:
-            return [(node.inputs[0], self._operand_index(node, index))]
-        return [(operand, index) for operand in node.inputs]
+            return [self._key(node.inputs[0], pull(node, index), within)]
+        if node.op in JOINS:
+            return [self._key(p.node, p.index, p.within) for p in parts_of(node, index, within, self._space)]
+        if node.op in REDUCES or node.op in SCANS:
+            # Every column takes part, wherever the result is wanted.
+            index = self._operand_index(node, index) if node.op in REDUCES else index
+            return [self._key(node.inputs[0], index, tuple(b for b in within if b.expr is not self._col))]
+        return [self._key(operand, index, within) for operand in node.inputs]
 
     def _operand_index(self, node: Node, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """The operand's index of a reduction: the column spread over the reduced dimensions."""
+        index = _of_ones(index, node.shape)
         if any(self._col in symbols(i) for i in index):
             raise UnsupportedError(f"{node.op}: its result is needed in another order than its rows")
         shape, axes = node.inputs[0].shape, node.attr("axes")
@@ -138,11 +179,11 @@ class Tracer:
         rest = iter(index)
         return tuple(next(columns) if k in axes else next(rest) for k in range(len(shape)))
 
-    def _make(self, node: Node, index: tuple[Expr, ...]) -> Value:
-        depth = self.trace.depth
+    def _make(self, key: Key) -> Value:
+        node, index, within = key
         if node in self._inputs:
-            return self._load(node, index)
-        parts = [self._memo[k] for k in self._operands(node, index)]
+            return self._load(node, index, within)
+        parts = [self._memo[k] for k in self._operands(key)]
         if node.op in MOVES or node.op == "copy":
             return parts[0]
         if node.op == "const":
@@ -154,14 +195,30 @@ class Tracer:
             if node.dtype is I64:
                 return position
             return self._add(Let(self._new("position", node, out.axes), "cast", (position,)), 0)
-        if node.op in REDUCES:
-            return self._reduced(node, parts[0])
-        if node.op in SCANS:
-            return self._scanned(node, parts[0], index)
+        if node.op in REDUCES or node.op in SCANS:
+            if any(b.expr is not self._col and self._col in symbols(b.expr) for b in within):
+                raise UnsupportedError(f"{node.op} of a part whose place rows and columns decide together")
+            return self._reduced(node, parts[0]) if node.op in REDUCES else self._scanned(node, parts[0], index)
+        if node.op in JOINS:
+            return self._joined(node, parts_of(node, index, within, self._space), parts)
+        return self._let(node, node.op, tuple(parts), node.attrs)
+
+    def _let(self, node: Node, op: str, args: tuple[Value, ...], attrs: tuple[tuple[str, Any], ...] = ()) -> Value:
         order = (self._row.name, self._col.name, self._inner.name)
-        axes = tuple(name for name in order if any(name in p.axes for p in parts))
-        made = Let(self._new(node.hint or node.op, node, axes), node.op, tuple(parts), node.attrs, node.source)
-        return self._add(made, max((depth[p] for p in parts), default=0))
+        axes = tuple(name for name in order if any(name in a.axes for a in args))
+        made = Let(self._new(node.hint or op, node, axes), op, args, attrs, node.source)
+        return self._add(made, max((self.trace.depth[a] for a in args), default=0))
+
+    def _joined(self, node: Node, parts: list[Part], values: list[Value]) -> Value:
+        """A choice between the values of the parts, the last one where no other is chosen."""
+        found = values[-1]
+        for part, value in reversed(list(zip(parts[:-1], values[:-1], strict=True))):
+            known = part.node.hint and not _GENERATED.match(part.node.hint)
+            name = self._names.take(f"in_{part.node.hint if known else 'part'}")
+            test = Value(name, BOOL, self._axes(*(b.expr for b in part.chosen)))
+            test = self._add(Let(test, "within", (), (("bounds", part.chosen),)), 0)
+            found = self._let(node, "where", (test, value, found))
+        return found
 
     def _reduced(self, node: Node, part: Value) -> Value:
         depth = self.trace.depth
@@ -196,14 +253,23 @@ class Tracer:
         out = self._new(node.hint or node.op, node, axes)
         return self._add(Scan(out, node.op, part, self._col.name, Scope.LANE), self.trace.depth[part])
 
-    def _load(self, node: Node, index: tuple[Expr, ...]) -> Value:
+    def _load(self, node: Node, index: tuple[Expr, ...], within: tuple[Bound, ...]) -> Value:
         layout = self._layouts[node]
-        at = substitute(linear(index, layout.strides, layout.offset), self._plain)
+        plain, other = (
+            substitute(linear(i, layout.strides, layout.offset), self._plain)
+            for i in (_of_ones(index, node.shape), index)
+        )
+        # A joined part of one row may continue the columns of the others: (col // 64 - 5) * 64 + col % 64 is col - 320.
+        at = other if coefficient(plain, self._col) is None and coefficient(other, self._col) is not None else plain
+        # A buffer with a stride of 0 may be read at one place for many: then the bound says nothing of it.
+        within = tuple(b for b in within if symbols(b.expr) & symbols(at) & self._space.axes.keys())
+        if any(not set(self._axes(b.expr)) <= set(self._axes(at)) for b in within):
+            raise UnsupportedError("a part whose place more axes decide than it varies over")
         buffer = self.trace.reads.get(node)
         axes = self._axes(at)
         if buffer is None:
             known = not _GENERATED.match(node.hint)
             wish = re.sub(r"_\d+$", "", node.hint) if known else "x" if len(axes) == 2 else "v"
             buffer = self.trace.reads[node] = self._names.take(wish)
-            return self._add(Load(Value(buffer, node.dtype, axes), buffer, at), 0)
-        return self._add(Load(self._new(buffer, node, axes), buffer, at), 0)
+            return self._add(Load(Value(buffer, node.dtype, axes), buffer, at, within), 0)
+        return self._add(Load(self._new(buffer, node, axes), buffer, at, within), 0)

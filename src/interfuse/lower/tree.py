@@ -55,12 +55,20 @@ class _Columns:
     def again(self, value: Value) -> bool:
         """True where a later phase should load or compute the value again rather than find it in a scratch row."""
         made = self.maker[value]
-        if isinstance(made, Load) or (isinstance(made, Let) and made.op == "index"):
+        if isinstance(made, Load) or (isinstance(made, Let) and made.op in ("index", "within")):
             return True
+        if self._chooses(made):
+            # Where each part has a loop of its own, one of the two is computed and nothing is chosen.
+            return all(not self.wide(a) or a in self.kept or self.again(a) for a in _operands(made)[1:])
         if not isinstance(made, Let) or TABLE[made.op].cost > CHEAP:
             return False
         wide = [a for a in made.args if self.wide(a)]
         return len(wide) <= 1 and all(a in self.kept or self.again(a) for a in wide)
+
+    def _chooses(self, made: Made) -> bool:
+        """True for the choice between parts of a joined value."""
+        test = self.maker.get(made.args[0]) if isinstance(made, Let) and made.op == "where" else None
+        return isinstance(test, Let) and test.op == "within"
 
     def choose_kept(self) -> None:
         """Put into scratch rows what crosses phases and is not made again, earliest first."""

@@ -77,6 +77,8 @@ def moved(tensor: torch.Tensor, chain: Sequence[Node], sizes: Sizes) -> torch.Te
         else:
             starts, steps = concrete(node.attr("starts"), sizes), node.attr("steps")
             for axis, (start, step, size) in enumerate(zip(starts, steps, shape, strict=True)):
+                if step < 0:
+                    tensor, start, step = tensor.flip(axis), tensor.shape[axis] - 1 - start, -step
                 stop = start + (size - 1) * step + 1 if size else start
                 if (start, stop, step) != (0, tensor.shape[axis], 1):
                     tensor = torch.ops.aten.slice.Tensor(tensor, axis, start, stop, step)

@@ -28,8 +28,7 @@ template <int count, int k = 0, class Body> INLINE inline void side_by_side(long
 
 //: for_vectors
 // body(at, n) for each vector of an axis; the last one holds n < LANES indices.
-template <class Body> INLINE inline void for_vectors(long extent, Body body) {
-    long at = 0;
+template <class Body> INLINE inline void for_vectors(long extent, Body body, long at = 0) {
     for (; at + LANES <= extent; at += LANES) body(at, LANES);
     if (at < extent) body(at, extent - at);
 }
@@ -50,8 +49,9 @@ template <class Body> INLINE inline void reduce_vectors(long extent, Body body, 
 
 //: reduce_long_vectors
 // reduce_vectors in pieces of 16 rounds, with carry() after each.
-template <class Body, class Carry> INLINE inline void reduce_long_vectors(long extent, Body body, Carry carry) {
-    for (long start = 0; start < extent; start += 64 * LANES) {
+template <class Body, class Carry>
+INLINE inline void reduce_long_vectors(long extent, Body body, Carry carry, long start = 0) {
+    for (; start < extent; start += 64 * LANES) {
         reduce_vectors(min(start + 64 * LANES, extent), body, start);
         carry();
     }
@@ -71,8 +71,9 @@ template <class Body> INLINE inline void reduce_each(long extent, Body body, lon
 
 //: reduce_long_each
 // reduce_each in pieces of 16 rounds, with carry() after each.
-template <class Body, class Carry> INLINE inline void reduce_long_each(long extent, Body body, Carry carry) {
-    for (long start = 0; start < extent; start += 64) {
+template <class Body, class Carry>
+INLINE inline void reduce_long_each(long extent, Body body, Carry carry, long start = 0) {
+    for (; start < extent; start += 64) {
         reduce_each(min(start + 64, extent), body, start);
         carry();
     }

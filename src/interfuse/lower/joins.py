@@ -1,0 +1,104 @@
+"""The parts of joined values. In: a concat or pad at an index, what is known of it. Out: the parts that may hold it.
+
+Each part comes with where it is read and with the bounds within which it may be read; all but the last also with the
+bounds by which it is chosen before those that follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from interfuse.base.errors import UnsupportedError
+from interfuse.ir import build
+from interfuse.ir.index import Dim, Expr, add, mul, substitute, wrap
+from interfuse.ir.node import Node
+from interfuse.ir.ops import JOINS
+from interfuse.lower.bounds import both, bound, holds
+from interfuse.lower.kernel import Bound
+
+MOST_PARTS = 8
+"""Parts of one joined value in a kernel: each is a test and a read of its own for every element."""
+
+MOST_JOINED = 16
+"""Parts of all joined values of a kernel."""
+
+Index = tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Space:
+    """What indices are made of: the extents of the axes by their symbols, and `plain` for what stands for an axis."""
+
+    axes: Mapping[Expr, Dim]
+    plain: Mapping[Expr, Dim]
+
+
+@dataclass(frozen=True)
+class Part:
+    """`node` at `index`, read `within` bounds; `chosen` where these hold, always where there are none."""
+
+    node: Node
+    index: Index
+    within: tuple[Bound, ...]
+    chosen: tuple[Bound, ...] = ()
+
+
+def check_parts(nodes: Iterable[Node]) -> None:
+    """UnsupportedError where a kernel would join more parts than pay."""
+    counts = [len(n.inputs) if n.op == "concat" else 2 for n in nodes if n.op in JOINS]
+    if max(counts, default=0) > MOST_PARTS:
+        raise UnsupportedError(f"joins {max(counts)} parts: one kernel takes {MOST_PARTS} at most")
+    if sum(counts) > MOST_JOINED:
+        raise UnsupportedError(f"joins {sum(counts)} parts in all: one kernel takes {MOST_JOINED} at most")
+
+
+def parts_of(node: Node, index: Index, within: tuple[Bound, ...], space: Space) -> list[Part]:
+    """The parts of `node` that its element at `index` may come from, where `within` holds."""
+    found = _concat(node, index, within, space) if node.op == "concat" else _pad(node, index, within, space)
+    # Where no part can hold the index, nobody sees the value.
+    return found or [Part(build.constant(0, node.dtype), (), within)]
+
+
+def _tested(index: Dim, lo: Dim | None, hi: Dim | None, within: tuple[Bound, ...], space: Space) -> Bound | bool:
+    """The bound lo <= index < hi, or whether it holds where that is known."""
+    b = bound(substitute(index, space.plain), lo, hi, space.axes)
+    known = None if isinstance(b, bool) else holds(b, within)
+    return b if known is None else known
+
+
+def _concat(node: Node, index: Index, within: tuple[Bound, ...], space: Space) -> list[Part]:
+    axis, found, start = node.attr("axis"), list[Part](), wrap(0)
+    at = index[axis]
+    for part in node.inputs:
+        end = add(start, part.shape[axis])
+        here = _tested(at, start, end, within, space)
+        before = _tested(at, None, end, within, space)
+        if here is not False:
+            moved = (*index[:axis], add(at, mul(start, -1)), *index[axis + 1 :])
+            chosen = (before,) if isinstance(before, Bound) else ()
+            found.append(Part(part, moved, both(within, here) if isinstance(here, Bound) else within, chosen))
+        if before is True:
+            break
+        start = end
+    if found:
+        last = found.pop()
+        found.append(Part(last.node, last.index, last.within))
+    return found
+
+
+def _pad(node: Node, index: Index, within: tuple[Bound, ...], space: Space) -> list[Part]:
+    (x,) = node.inputs
+    chosen, inside = within, list[Expr]()
+    tests = list[Bound]()
+    outside = Part(build.constant(node.attr("value"), node.dtype), (), ())
+    for at, lo, size in zip(index, node.attr("lo"), x.shape, strict=True):
+        inside.append(add(at, mul(lo, -1)))
+        test = _tested(at, lo, add(lo, size), within, space)
+        if test is False:
+            return [outside]
+        if isinstance(test, Bound):
+            tests.append(test)
+            chosen = both(chosen, test)
+    here = Part(x, tuple(inside), chosen, tuple(tests))
+    return [here, outside] if tests else [here]
