@@ -71,6 +71,19 @@ class Block(nn.Module):
         return self.norm2(x + self.drop(self.down(F.gelu(self.up(x)))))
 
 
+def test_a_graph_may_be_kept_for_a_second_backward() -> None:
+    layers = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 8), nn.BatchNorm1d(8))
+    fast, backend = compiled(layers)
+    fast(torch.randn(4, 8)).sum().backward()
+    layers.zero_grad()
+    loss = fast(torch.randn(4, 8)).pow(2).sum()
+    loss.backward(retain_graph=True)
+    once = [p.grad.clone() for p in layers.parameters()]
+    loss.backward()
+    assert all(torch.equal(p.grad, 2 * g) for p, g in zip(layers.parameters(), once, strict=True))
+    no_fallback(backend)
+
+
 def test_a_block_is_fused_and_right() -> None:
     block = Block().eval()
     with torch.no_grad():

@@ -76,6 +76,8 @@ class Backend:
         self, knobs: Knobs, kind: str, names: Sequence[str], gm: torch.fx.GraphModule, inputs: Sequence[Any]
     ) -> Callable[..., Any]:
         _name_inputs(gm, names)
+        if kind == "backward":
+            _keep_saved_values()
         made = compile_graph(gm, inputs, knobs, kind, self._watch, self._stop)
         self.compiled.append(made)
         return _boxed(made.run)
@@ -97,6 +99,15 @@ def _name_inputs(gm: torch.fx.GraphModule, names: Sequence[str]) -> None:
     if len(places) == len(names):
         for place, name in zip(places, names, strict=True):
             place._rename(name)
+
+
+def _keep_saved_values() -> None:
+    """Tell AOTAutograd that the backward graph writes into nothing that the forward one saved. It marks what it might
+    overwrite, and refuses `retain_graph=True` from then on.
+    """
+    context = torch._guards.TracingContext.try_get()
+    if context is not None and context.fw_metadata is not None and hasattr(context.fw_metadata, "bw_donated_idxs"):
+        context.fw_metadata.bw_donated_idxs = []
 
 
 def _boxed(run: Runner) -> Runner:
