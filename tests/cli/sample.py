@@ -33,6 +33,19 @@ def wrong_shapes():
     return Net().eval(), torch.randn(8, 63)
 
 
+@torch.library.custom_op("interfuse_cli::untraceable", mutates_args=())
+def _untraceable(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def untraceable():
+    return _untraceable, torch.ones(3)
+
+
+def too_large():
+    return (lambda x: torch.tanh(x.expand(1 << 50) * 2)), torch.ones(1)
+
+
 def raises():
     raise ValueError("no weights here.")
 

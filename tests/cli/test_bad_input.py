@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.cli.sample import MODELS, invoke, sentence
 
@@ -22,6 +24,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "cli_broken.py").write_text("def f(:\n")
     (tmp_path / "cli_fails.py").write_text("raise RuntimeError('no such weights')\n")
     (tmp_path / "broken.pt2").write_bytes(b"PK\x03\x04 not an archive")
+    torch.export.save(torch.export.export(torch.nn.Tanh(), (torch.ones(2),)), tmp_path / "whole.pt2")
+    whole = (tmp_path / "whole.pt2").read_bytes()
+    (tmp_path / "truncated.pt2").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "text.pt2").write_text("no archive at all")
+    with zipfile.ZipFile(tmp_path / "other_archive.pt2", "w") as archive:
+        archive.writestr("hello", "world")
+    (tmp_path / "folder.pt2").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     for name in ("cli_models", "cli_broken", "cli_fails"):
@@ -52,9 +61,15 @@ BAD = (
     (["run", "cli_models:raises"], 1, "raised ValueError: no weights here; call it from Python"),
     (["run", "cli_broken:f"], 1, "importing cli_broken raised SyntaxError"),
     (["run", "cli_fails.py:f"], 1, "running cli_fails.py raised RuntimeError: no such weights; run it with Python"),
-    (["run", "cli_models:wrong_shapes"], 1, "running the model raised .* see whether it runs with INTERFUSE_DISABLE=1"),
-    (["bisect", "cli_models:wrong_shapes"], 1, "running the model raised"),
+    (["explain", "cli_models:wrong_shapes"], 1, "raised RuntimeError: Given normalized.*; call it uncompiled to see"),
+    (["bisect", "cli_models:wrong_shapes"], 1, "PyTorch cannot run the model on these inputs"),
+    (["run", "cli_models:untraceable"], 1, "running the model raised .* see whether it runs with INTERFUSE_DISABLE=1"),
+    (["explain", "cli_models:too_large"], 1, "raised RuntimeError: .*can't allocate memory.*; call it uncompiled"),
     (["run", "broken.pt2"], 2, "write it again with torch.export.save"),
+    (["run", "truncated.pt2"], 2, "truncated.pt2 is not a program that this PyTorch can load .*: write it again"),
+    (["explain", "text.pt2"], 2, "text.pt2 is not a program that this PyTorch can load .*: write it again"),
+    (["show", "other_archive.pt2"], 2, "other_archive.pt2 is not a program that this PyTorch can load"),
+    (["run", "folder.pt2"], 2, "there is no file folder.pt2"),
     (["run", "absent.pt2"], 2, "there is no file absent.pt2"),
     (["bench", "cli_models:net", "--rounds", "1", "--json", "absent/out.json"], 1, "name another file"),
 )
@@ -140,3 +155,41 @@ def test_a_process_that_is_interrupted_ends_with_130(folder: Path) -> None:
     assert (running.returncode, out) == (130, "")
     assert len(err.strip().splitlines()) == 1
     assert "interrupted" in err
+
+
+def notes(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("interfuse: note: ")]
+
+
+def test_a_compiler_that_fails_is_a_note_and_the_library_runs(folder: Path) -> None:
+    compiler = folder / "failing"
+    compiler.write_text('#!/bin/sh\ncase "$*" in *-o*) echo "cc1plus: gone" >&2; exit 1;; *) exec g++ "$@";; esac\n')
+    compiler.chmod(0o755)
+    result = invoke("run", "cli_models:net", INTERFUSE_CXX=str(compiler))
+    assert result.exit_code == 0
+    (said,) = notes(result.stderr)
+    assert "kernels could not be built, so the library runs in their place" in said
+    assert "cc1plus: gone" in said
+
+
+def test_a_damaged_cache_is_mended_and_said_so(folder: Path) -> None:
+    assert invoke("run", "cli_models:net", INTERFUSE_RACE="1").exit_code == 0
+    libraries = list((folder / "cache").rglob("*.so"))
+    assert libraries
+    for library in libraries:
+        half = library.read_bytes()[:100]
+        library.unlink()  # this process has the old one mapped
+        library.write_bytes(half)
+        library.chmod(0o700)
+    (folder / "cache" / "results.sqlite").write_bytes(b"no database" * 300)
+    result = invoke("run", "cli_models:net", INTERFUSE_RACE="1")
+    assert result.exit_code == 0
+    (said,) = notes(result.stderr)
+    assert re.search(r"results\.sqlite, was damaged \(.*\); set aside as .* and begun again\.", said)
+    assert invoke("cache", "verify").exit_code == 0
+
+
+def test_a_name_to_switch_off_in_the_environment_is_a_note() -> None:
+    result = invoke("run", "cli_models:net", INTERFUSE_OFF="nonsuch")
+    assert result.exit_code == 0
+    assert "no region 'nonsuch' to switch off; the regions are" in notes(result.stderr)[0]

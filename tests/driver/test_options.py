@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ import pytest
 import torch
 
 import interfuse
-from interfuse.base.errors import OptionError
+from interfuse.base.errors import ModelError, OptionError
 from interfuse.base.knobs import override
+from interfuse.driver.backend import Backend
 from interfuse.driver.options import MODES, read
+from interfuse.report.ledger import ledger
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +62,7 @@ def test_options_win_over_the_mode_and_keywords_over_both(monkeypatch: pytest.Mo
     assert read("no-race").race is False
     assert read("no-race", {"race": True}).race is True
     seen: list[interfuse.Options] = []
-    monkeypatch.setattr("interfuse.driver.api.Backend", lambda options, watch: seen.append(options) or "eager")
+    monkeypatch.setattr("interfuse.driver.api.Backend", lambda options, watch, warn: seen.append(options) or "eager")
     for options in ({"race": True, "race_seconds": 2}, interfuse.Options(race=True, race_seconds=2)):
         interfuse.compile(f, mode="max-autotune", options=options, race_seconds=1)
         interfuse.compile(f, mode="max-autotune", options=options)
@@ -132,3 +135,66 @@ def test_every_public_name_is_there() -> None:
     assert all(getattr(interfuse, name) for name in interfuse.__all__)
     with pytest.raises(AttributeError, match="no attribute 'absent'"):
         interfuse.absent  # noqa: B018
+
+
+def regions_off(off: str, *shape: int, training: bool = False, **more: Any) -> list[str]:
+    """The warnings of a compile with `off`, and that its results are right."""
+    torch._dynamo.reset()
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        x = torch.randn(*shape, requires_grad=training)
+        out = interfuse.compile(f, off=off, **more)(x)
+        torch.testing.assert_close(out, f(x))
+        if training:
+            out.sum().backward()
+    return [str(w.message) for w in seen if "to switch off" in str(w.message)]
+
+
+def test_a_name_that_is_no_regions_gives_a_warning() -> None:
+    assert regions_off("softmax", 4, 8) == []
+    (said,) = regions_off("nonsuch,softmax", 4, 9)
+    assert said == "there is no region 'nonsuch' to switch off; the regions are: mul+softmax."
+
+
+def test_in_training_the_backward_graph_is_waited_for() -> None:
+    assert regions_off("softmax_backward", 4, 10, training=True) == []
+    (said,) = regions_off("nonsuch", 4, 11, training=True)
+    assert "softmax_backward" in said
+
+
+def test_the_record_has_what_could_not_be_switched_off() -> None:
+    backend = Backend(read(None, {"race": False}))
+    with override(off="nonsuch"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.compile(f, backend=backend)(torch.randn(4, 12))
+    (said,) = [e.facts["error"] for r in backend.records for e in r.of("warning")]
+    assert "no region 'nonsuch'" in said
+    assert said in str(ledger(backend.records)).replace("\n    ", " ")
+
+
+def test_options_as_a_value_at_pytorchs_door() -> None:
+    x = torch.randn(4, 13)
+    fast = torch.compile(f, backend="interfuse", options=interfuse.Options(off="softmax", race=False))
+    assert torch.equal(fast(x), f(x))
+    for more, words in (
+        ({"options": {"fusion": 1}}, "there is no option 'fusion'; the options are fuse, race, race_seconds, off"),
+        ({"options": {"race": "no"}}, "option race='no' must be bool"),
+        ({"mode": "fastest"}, "no mode 'fastest' for the interfuse backend; the modes are default, max-autotune, no-r"),
+    ):
+        torch._dynamo.reset()
+        with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=words):
+            torch.compile(f, backend="interfuse", **more)(x)  # type: ignore[arg-type]
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(f, backend="interfuse", mode="no-race")(x), f(x))
+
+
+def test_a_model_that_fails_by_itself_says_its_own_error() -> None:
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x) @ torch.ones(3)
+
+    doors = interfuse.explain, interfuse.once, interfuse.bench, interfuse.show, interfuse.bisect
+    for door in doors:
+        with pytest.raises(
+            ModelError, match=r"it raised RuntimeError: size mismatch, got input .*; call it uncompiled"
+        ):
+            door(broken, (torch.ones(4, 5),))  # type: ignore[operator]

@@ -50,3 +50,9 @@ class DeviceError(InterfuseError):
 
 class LaunchError(InterfuseError):
     """A kernel could not be launched; the region runs the library path instead."""
+
+
+def said(error: BaseException) -> str:
+    """An error as part of a sentence: its class and its first line."""
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text.splitlines()[0].rstrip('.')}" if text else type(error).__name__

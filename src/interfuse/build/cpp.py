@@ -96,5 +96,9 @@ def _keep(cache: Cache, key: str, name: str, text: str) -> Path:
     folder = cache.root / "rejected"
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{name}_{key[:12]}.cpp"
-    path.write_text(text, encoding="utf-8")
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
     return path

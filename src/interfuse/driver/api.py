@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -13,8 +12,8 @@ from interfuse.base.errors import OptionError
 from interfuse.driver.backend import Backend
 from interfuse.driver.bench import check_peers
 from interfuse.driver.compiler import Watcher
-from interfuse.driver.measure import arguments, measure_model, model_name
-from interfuse.driver.options import Options, read
+from interfuse.driver.measure import arguments, measure_model, model_name, uncompiled
+from interfuse.driver.options import Options, mapping, read
 from interfuse.report.ledger import Ledger, ledger
 
 
@@ -33,9 +32,10 @@ def compile(
     `dynamic` and `fullgraph` mean what they mean to torch.compile; `watch` is told the name of each stage. Options are
     those of `interfuse.Options` (fuse, race, race_seconds, off), as keywords, as a mapping or as that value; keywords
     win, and all of them over `mode`. Without a model it gives a decorator: `@interfuse.compile(race=False)`.
-    OptionError for an option that is not there.
+    OptionError for an option that is not there. Regions are known once a graph is compiled, so a name in `off` that is
+    part of none gives a warning then.
     """
-    chosen = read(mode, {**_mapping(options), **more})
+    chosen = read(mode, {**mapping(options), **more})
     if model is None:
         return partial(_compile, chosen, dynamic, fullgraph, watch)
     return _compile(chosen, dynamic, fullgraph, watch, model)
@@ -46,15 +46,7 @@ def _compile(
 ) -> Any:
     if not callable(model):
         raise OptionError(f"interfuse.compile takes a model or a function, not {type(model).__name__}.")
-    return torch.compile(model, backend=Backend(chosen, watch), dynamic=dynamic, fullgraph=fullgraph)
-
-
-def _mapping(options: Mapping[str, object] | Options | None) -> Mapping[str, object]:
-    if isinstance(options, Options):
-        return {k: v for k, v in asdict(options).items() if v is not None}
-    if options is not None and not isinstance(options, Mapping):
-        raise OptionError(f"options= takes a mapping or interfuse.Options, not {type(options).__name__}.")
-    return options or {}
+    return torch.compile(model, backend=Backend(chosen, watch, warn=True), dynamic=dynamic, fullgraph=fullgraph)
 
 
 def explain(
@@ -76,7 +68,8 @@ def explain(
     peers           other compilers to measure beside: "inductor"
     rounds          interleaved timed runs of each contender
     grad            True keeps gradients on, so that the forward and backward graphs of training are compiled
-    The ledger's times are medians in milliseconds; its errors are root mean squares against a float64 run.
+    The ledger's times are medians in milliseconds; its errors are root mean squares against a float64 run. ModelError
+    where PyTorch itself cannot run the model, OptionError where option `off` names no region.
     """
     check_peers(peers)
     inputs = arguments(inputs)
@@ -84,6 +77,7 @@ def explain(
     backend = Backend(read(None, options), watch)
     given = dict(kwargs or {})
     with torch.set_grad_enabled(grad):
+        uncompiled(model, inputs, given)
         fast = torch.compile(model, backend=backend, dynamic=False)
         fast(*inputs, **given)
         backend.check_off()

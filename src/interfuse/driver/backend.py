@@ -7,7 +7,8 @@ functionalise, split training into a forward and a backward graph, and call `com
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,26 +20,29 @@ from interfuse.base.knobs import Knobs
 from interfuse.base.record import Record
 from interfuse.capture.decompositions import table
 from interfuse.driver.compiler import Compiled, Runner, Watcher, compile_graph
-from interfuse.driver.options import Options, read
+from interfuse.driver.options import Options, parts, read
 
 
 class Backend:
     """A torch.compile backend that keeps what it compiled: `compiled` grows by one for each graph.
 
     `watch(stage)` is told when a stage begins; after stage `stop` no other runs, and graphs run as captured.
+    `warn=True` warns of names to switch off that are no region's; who knows when all is compiled calls `check_off`.
     """
 
-    def __init__(self, options: Options | None = None, watch: Watcher | None = None, stop: str = "") -> None:
+    def __init__(
+        self, options: Options | None = None, watch: Watcher | None = None, stop: str = "", warn: bool = False
+    ) -> None:
         self.options = options or Options()
         self.compiled: list[Compiled] = []
-        self._watch, self._stop = watch, stop
+        self._watch, self._stop, self._warn = watch, stop, warn
 
     def __getstate__(self) -> Options:
         """Copies and pickles of a compiled model carry the options and compile for themselves."""
         return self.options
 
     def __setstate__(self, options: Options) -> None:
-        self.__init__(options)  # type: ignore[misc]
+        self.__init__(options, warn=True)  # type: ignore[misc]
 
     @property
     def records(self) -> list[Record]:
@@ -47,11 +51,16 @@ class Backend:
 
     def check_off(self) -> None:
         """OptionError where option `off` has a name that is part of no region's in what was compiled so far."""
+        for sentence in self._without_region(self.options.off or ()):
+            raise OptionError(sentence)
+
+    def _without_region(self, off: Iterable[str]) -> Iterator[str]:
+        """One sentence for each name in `off` that is part of no region's so far."""
         plans = [c.plan or next(iter(c.stages.plans.values()), None) for c in self.compiled]
         names = list(dict.fromkeys(r.name for p in plans if p is not None for r in p.regions))
-        for part in self.options.off or ():
+        for part in off:
             if names and not any(part in name for name in names):
-                raise OptionError(f"there is no region {part!r} to switch off; the regions are: {', '.join(names)}.")
+                yield f"there is no region {part!r} to switch off; the regions are: {', '.join(names)}."
 
     def __call__(self, gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile one Dynamo graph. The kill switch hands the graph back as it is."""
@@ -80,7 +89,19 @@ class Backend:
             _keep_saved_values()
         made = compile_graph(gm, inputs, knobs, kind, self._watch, self._stop)
         self.compiled.append(made)
+        self._warn_off(made.record, knobs, kind)
         return _boxed(made.run)
+
+    def _warn_off(self, record: Record, knobs: Knobs, kind: str) -> None:
+        """Record each name to switch off that is no region's yet, and warn of those among the options.
+
+        No warning at a forward graph: the backward graph that follows may have the region.
+        """
+        for sentence in self._without_region(parts(knobs.off)):
+            record.add("warning", "off", error=sentence)
+        if self._warn and kind != "forward":
+            for sentence in self._without_region(self.options.off or ()):
+                warnings.warn(sentence, stacklevel=2)
 
 
 def _readable(name: str) -> str:
@@ -127,9 +148,9 @@ def interfuse(
     example_inputs: Sequence[Any],
     *,
     mode: str | None = None,
-    options: Mapping[str, object] | None = None,
+    options: Mapping[str, object] | Options | None = None,
 ) -> Callable[..., Any]:
     """The entry point that `torch.compile(model, backend="interfuse", mode=, options=)` finds. OptionError for bad
     ones.
     """
-    return Backend(read(mode, options))(gm, example_inputs)
+    return Backend(read(mode, options), warn=True)(gm, example_inputs)

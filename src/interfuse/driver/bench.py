@@ -14,10 +14,10 @@ from torch.utils._pytree import tree_leaves
 from interfuse.base.errors import OptionError
 from interfuse.driver.backend import Backend
 from interfuse.driver.compiler import Watcher
-from interfuse.driver.measure import PEERS, arguments, measure_model, model_device, model_name
+from interfuse.driver.measure import PEERS, arguments, measure_model, model_device, model_name, uncompiled
 from interfuse.driver.options import read
 from interfuse.report.bench import Bench
-from interfuse.report.gather import gather
+from interfuse.report.gather import gather, warnings_of
 from interfuse.tune.bench import Timing, compare
 
 
@@ -47,7 +47,10 @@ def once(
     watch: Watcher | None = None,
     **options: Any,
 ) -> Once:
-    """Compile `model` for these inputs, run it, then time `rounds` more calls."""
+    """Compile `model` for these inputs, run it, then time `rounds` more calls.
+
+    ModelError where PyTorch itself cannot run it.
+    """
     if rounds < 1:
         raise OptionError(f"rounds must be 1 or more, not {rounds}.")
     torch._dynamo.reset()
@@ -55,6 +58,7 @@ def once(
     backend = Backend(read(None, options), watch)
     fast = torch.compile(model, backend=backend, dynamic=False)
     with torch.no_grad():
+        uncompiled(model, inputs, given)
         began = time.perf_counter()
         result = fast(*inputs, **given)
         first = time.perf_counter() - began
@@ -72,7 +76,7 @@ def once(
         len(regions),
         sum(r.choice.family != "library" for r in regions),
         tuple(f"{e.subject}: {e.facts.get('error', '')}" for e in events if e.stage == "fallback"),
-        tuple(str(e.facts.get("error") or e.facts["warning"]) for e in events if e.stage in ("warning", "store")),
+        warnings_of(backend.records),
     )
 
 
@@ -89,7 +93,7 @@ def bench(
 ) -> Bench:
     """Time eager, interfuse and each of `peers` ("inductor"), taking turns: medians in ms, peak bytes, rms errors.
 
-    OptionError for a peer that is not known.
+    OptionError for a peer that is not known, ModelError where PyTorch itself cannot run the model.
     """
     check_peers(peers)
     if rounds < 1:
@@ -99,6 +103,7 @@ def bench(
     backend = Backend(read(None, options), watch)
     fast = torch.compile(model, backend=backend, dynamic=False)
     with torch.no_grad():
+        uncompiled(model, inputs, given)
         fast(*inputs, **given)
         backend.check_off()
         record = measure_model(model, fast, inputs, given, peers, rounds, name or model_name(model), watch)

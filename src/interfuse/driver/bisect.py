@@ -20,7 +20,7 @@ from interfuse.base.record import Record
 from interfuse.driver.backend import Backend
 from interfuse.driver.compiler import Compiled, Runner, Watcher
 from interfuse.driver.exact import exact_outputs, tensors_of
-from interfuse.driver.measure import arguments
+from interfuse.driver.measure import arguments, uncompiled
 from interfuse.driver.options import read
 from interfuse.driver.reproducer import values_of, write
 from interfuse.ir.graph import Graph
@@ -128,7 +128,7 @@ class _Tries:
         buffers = list(model.buffers()) if isinstance(model, torch.nn.Module) else []
         self._buffers = [(b, b.clone()) for b in buffers]
         self.count = 0
-        self._eager = self._outputs(model)
+        self._eager = uncompiled(self._outputs, (model,))
         self.exact = self._exact()
         self._nearby = None if self.exact is None else self._exact(move=True)
         again = judge(self._outputs(model), self._eager, self.exact, self._nearby)

@@ -25,6 +25,7 @@ from interfuse.capture.fx import import_graph
 from interfuse.cost.traffic import call_bytes
 from interfuse.driver.debug import changes, debug
 from interfuse.driver.device import Device, device_of
+from interfuse.driver.options import parts
 from interfuse.ir.graph import Graph
 from interfuse.ir.verify import verify
 from interfuse.lower.printer import show as show_kernel
@@ -140,7 +141,7 @@ def _compile(
             debug(knobs, 2, partial(changes, name, before, rewritten))
         verify(rewritten)
     with stage("plan"):
-        off = tuple(p.strip() for p in knobs.off.split(",") if p.strip())
+        off = parts(knobs.off)
         found.plans["plan"] = chosen = plan(
             rewritten, device.target, device.profile, record, off, device.unavailable(rewritten)
         )

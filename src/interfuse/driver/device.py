@@ -11,7 +11,14 @@ from typing import Any
 
 import torch
 
-from interfuse.base.errors import BuildError, CompilerMissingError, InterfuseError, UnsupportedError
+from interfuse.base.errors import (
+    BuildError,
+    CacheError,
+    CompilerMissingError,
+    InterfuseError,
+    LaunchError,
+    UnsupportedError,
+)
 from interfuse.base.knobs import Knobs
 from interfuse.base.record import Record
 from interfuse.build import compilers
@@ -113,14 +120,18 @@ def _build_cpu(kernels: Sequence[Kernel], device: Device, knobs: Knobs, record: 
     cache = open_cache(knobs)
     if cache.warning:
         record.add("warning", "cache", error=cache.warning)
-    found = dict(zip((name for name, _ in sources), _artifacts(sources, knobs, cache), strict=True))
+    found = dict(zip((name for name, _ in sources), _artifacts(sources, knobs, cache, record), strict=True))
     together = found.pop(trampoline.NAME, None)
     jump = run_cpu.load_trampoline(together) if isinstance(together, Artifact) else None
     for name, artifact in found.items():
         if isinstance(artifact, InterfuseError):
             failed[name] = str(artifact)
             continue
-        launchers[name] = run_cpu.load(artifact, by_name[name], jump)
+        try:
+            launchers[name] = run_cpu.load(artifact, by_name[name], jump)
+        except (CacheError, LaunchError) as error:
+            failed[name] = str(error)
+            continue
         record.add(
             "kernel",
             name,
@@ -143,18 +154,28 @@ def _streaming(kernel: Kernel, cache: int) -> frozenset[str]:
     return frozenset(p.name for p in kernel.params if p.mode == "out" and 2 * _bytes(p) >= cache)
 
 
-def _artifacts(sources: list[tuple[str, str]], knobs: Knobs, cache: Cache) -> list[Any]:
-    """Built side by side; where one does not compile, one by one, with the error in its place."""
+def _artifacts(sources: list[tuple[str, str]], knobs: Knobs, cache: Cache, record: Record) -> list[Any]:
+    """Built side by side; where one does not compile, one by one, with the error in its place and a warning."""
     try:
         return list(build_cpp.build(sources, knobs, cache))
-    except BuildError:
-        found: list[Any] = []
-        for source in sources:
-            try:
-                found += build_cpp.build([source], knobs, cache)
-            except BuildError as error:
-                found.append(error)
-        return found
+    except (BuildError, OSError):
+        found = [_artifact(source, knobs, cache) for source in sources]
+    broken = [f for f in found if isinstance(f, BuildError)]
+    if broken:
+        first = " ".join(str(broken[0]).splitlines()[:2]).rstrip(".")
+        sentence = f"{len(broken)} of {len(sources)} kernels could not be built, so the library runs in their place"
+        record.add("warning", "build", error=f"{sentence}: {first}.")
+    return found
+
+
+def _artifact(source: tuple[str, str], knobs: Knobs, cache: Cache) -> Artifact | BuildError:
+    try:
+        return build_cpp.build([source], knobs, cache)[0]
+    except BuildError as error:
+        return error
+    except OSError as error:  # the disk is full, say
+        remedy = "make room there, or give another folder by INTERFUSE_CACHE"
+        return BuildError(f"{source[0]} cannot be written to {cache.root} ({error}): {remedy}.")
 
 
 def _build_gpu(kernels: Sequence[Kernel], profile: DeviceProfile, knobs: Knobs, record: Record) -> Built:

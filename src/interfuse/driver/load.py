@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from interfuse.base.errors import ModelError, OptionError
+from interfuse.base.errors import ModelError, OptionError, said
 from interfuse.base.keys import short
 
 FORMS = "package.module:function, path/file.py:function or path/file.pt2"
@@ -61,12 +61,6 @@ def load(target: str) -> Case:
     if rest and not isinstance(rest[0], Mapping):
         raise OptionError(f"{name} must return keyword arguments as a dictionary, not {type(rest[0]).__name__}.")
     return _case(target, model, inputs if isinstance(inputs, (tuple, list)) else (inputs,), rest[0] if rest else {})
-
-
-def said(error: BaseException) -> str:
-    """An error as part of a sentence: its class and its first line."""
-    text = str(error).strip()
-    return f"{type(error).__name__}: {text.splitlines()[0].rstrip('.')}" if text else type(error).__name__
 
 
 def _case(name: str, model: Callable[..., Any], inputs: Any, kwargs: Mapping[str, Any]) -> Case:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from interfuse.base.errors import ModelError, said
 from interfuse.base.record import Record
 from interfuse.driver.compiler import Watcher
 from interfuse.driver.exact import exact_outputs, tensors_of
@@ -89,6 +90,16 @@ def _parameters(model: Any) -> list[torch.Tensor]:
 def arguments(inputs: Any) -> tuple[Any, ...]:
     """What a model is called with: one tensor alone, or each of several inputs."""
     return tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+
+
+def uncompiled(model: Callable[..., Any], inputs: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Any:
+    """What the model gives uncompiled. ModelError with its own error, which compiling would bury in PyTorch's."""
+    try:
+        return model(*inputs, **(kwargs or {}))
+    except Exception as error:  # the user's code: anything may come out of it
+        raise ModelError(
+            f"PyTorch cannot run the model on these inputs: it raised {said(error)}; call it uncompiled to see where."
+        ) from error
 
 
 def model_name(model: Callable[..., Any]) -> str:

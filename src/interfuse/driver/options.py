@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from interfuse.base.errors import OptionError
 from interfuse.base.knobs import Knobs, current
@@ -51,10 +51,10 @@ class Options:
         if self.race_seconds is not None and not (self.race_seconds >= 0 and math.isfinite(self.race_seconds)):
             raise OptionError(f"option race_seconds={self.race_seconds!r} must be a number of seconds, 0 or more.")
         if self.off is not None:
-            parts = self.off.split(",") if isinstance(self.off, str) else self.off
-            if not all(isinstance(p, str) for p in parts):
+            names = [self.off] if isinstance(self.off, str) else self.off
+            if not all(isinstance(n, str) for n in names):
                 raise OptionError(f"option off={self.off!r} must hold names of regions as text.")
-            object.__setattr__(self, "off", tuple(p.strip() for p in parts if p.strip()))
+            object.__setattr__(self, "off", parts(",".join(names)))
 
     def knobs(self) -> Knobs:
         """The environment's knobs with these options over them."""
@@ -64,14 +64,28 @@ class Options:
         return dataclasses.replace(current(), **mine)
 
 
-def read(mode: str | None = None, options: Mapping[str, object] | None = None) -> Options:
+def parts(off: str) -> tuple[str, ...]:
+    """The names in a comma-separated text."""
+    return tuple(p.strip() for p in off.split(",") if p.strip())
+
+
+def mapping(options: Mapping[str, object] | Options | None) -> Mapping[str, object]:
+    """What options= gives, as a mapping without what is left open. OptionError where it is neither that nor Options."""
+    if isinstance(options, Options):
+        return {k: v for k, v in asdict(options).items() if v is not None}
+    if options is not None and not isinstance(options, Mapping):
+        raise OptionError(f"options= takes a mapping or interfuse.Options, not {type(options).__name__}.")
+    return options or {}
+
+
+def read(mode: str | None = None, options: Mapping[str, object] | Options | None = None) -> Options:
     """Options from torch.compile's mode= and options=. OptionError names what is not known or not of its type.
 
     Options that are given win over those of the mode.
     """
     if mode is not None and mode not in MODES:
         raise OptionError(f"there is no mode {mode!r} for the interfuse backend; the modes are {', '.join(MODES)}.")
-    chosen = {**MODES[mode or "default"], **(options or {})}
+    chosen = {**MODES[mode or "default"], **mapping(options)}
     for name in chosen:
         if name not in _TYPES:
             raise OptionError(f"there is no option {name!r}; the options are {', '.join(_TYPES)}.")

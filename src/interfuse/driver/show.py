@@ -15,7 +15,7 @@ from interfuse.base.errors import ModelError, OptionError, UnsupportedError
 from interfuse.base.text import Writer
 from interfuse.driver.backend import Backend
 from interfuse.driver.compiler import STAGES, Compiled, Watcher
-from interfuse.driver.measure import arguments
+from interfuse.driver.measure import arguments, uncompiled
 from interfuse.driver.options import read
 from interfuse.ir.printer import show as show_graph
 from interfuse.lower.kernel import Kernel
@@ -54,12 +54,14 @@ def show(
     region      only regions of this name, for kernel, source, plan and program
     stop_after  the last stage to run (capture, passes, plan, build, race, program); by default the first that gives
                 what is to be shown. Without `stage`, what the last stage gave is shown.
-    OptionError where a stage or region is not there, or where `stop_after` comes before what is to be shown.
+    OptionError where a stage or region is not there, or where `stop_after` comes before what is to be shown. ModelError
+    where PyTorch itself cannot run the model.
     """
     stage, stop_after = _stages(stage, stop_after)
     torch._dynamo.reset()
     backend = Backend(read(None, options), watch, stop="" if stop_after == "program" else stop_after)
     with torch.no_grad():
+        uncompiled(model, arguments(inputs), kwargs or {})
         torch.compile(model, backend=backend, dynamic=False)(*arguments(inputs), **dict(kwargs or {}))
     backend.check_off()
     if not backend.compiled:

@@ -46,11 +46,23 @@ def gather(records: Sequence[Record]) -> Account:
         rows=_rows(regions),
         unfused=_unfused(calls),
         fallbacks=tuple(f"{e.subject}: {e.facts.get('error', '')}" for r in records for e in r.of("fallback")),
+        warnings=warnings_of(records),
         measures=measures,
         regions=regions,
         kernels=tuple(kernels.values()),
         stages=tuple(Stage(name, took) for name, took in seconds.items()),
     )
+
+
+def warnings_of(records: Sequence[Record]) -> tuple[str, ...]:
+    """One sentence for each thing that was asked for and could not be had, each once, in order."""
+    found: dict[str, None] = {}
+    for event in (e for r in records for e in r.events):
+        if event.stage == "warning":
+            found[str(event.facts.get("error", ""))] = None
+        elif event.stage == "store":
+            found[f"the file of race results, {event.subject}, {event.facts['warning']}."] = None
+    return tuple(found)
 
 
 def _from(kind: type[T], facts: dict[str, Any], **given: Any) -> T:

@@ -41,6 +41,7 @@ def ledger_parts(account: Account, width: int = WIDTH) -> Iterator[RenderableTyp
         yield from (_indented(line) for line in _decision_lines(account.rows))
     yield from (_indented(line) for line in _unfused_lines(account))
     yield from (_indented(f"fell back to the library: {line}") for line in account.fallbacks)
+    yield from (_indented(f"warning: {line}") for line in account.warnings)
     yield from (_indented(line) for line in _compile_lines(account))
 
 

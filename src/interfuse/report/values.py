@@ -194,6 +194,7 @@ class Account:
     rows: tuple[Row, ...]
     unfused: tuple[Unfused, ...]
     fallbacks: tuple[str, ...]
+    warnings: tuple[str, ...]
     measures: tuple[Measure, ...]
     regions: tuple[Region, ...]
     kernels: tuple[Kernel, ...]
