@@ -19,6 +19,7 @@ from interfuse.build.resources import Resources, check, occupancy, programs_at_o
 from interfuse.device.profile import DeviceProfile
 from interfuse.device.table import find
 from interfuse.emit.triton import TritonSource, emit
+from interfuse.ir import build as b
 from interfuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8
 from interfuse.ir.index import sym
 from interfuse.lower.families import GPU
@@ -76,6 +77,16 @@ def test_members_of_a_pack_are_read_several_elements_at_once(target: str, cache:
     (packed,) = packs.packs("step", GPU, 16, ((64, 4096), (128, 4096)))
     (built,) = build.compile_offline([emit(packed.kernel)], target, 1, cache, assembly=True)
     assert isinstance(built, Resources) and "ld.global.v4.b32" in built.assembly
+
+
+def test_sizes_that_are_multiples_of_16_are_read_several_elements_at_once(cache: Path) -> None:
+    x, mask = (b.placeholder(n, F32, s) for n, s in (("x", (sym("s0"), 8, sym("s1"))), ("mask", (8, 1))))
+    out = b.apply("add", x, b.broadcast(mask, x.shape))
+    source = emit(symbolic.lowered(([x, mask], [out]), GPU)[0])
+    assert source.uneven is not None
+    even, uneven = build.compile_offline([source, source.uneven], "cuda:90", 2, cache, assembly=True)
+    assert isinstance(even, Resources) and isinstance(uneven, Resources)
+    assert "ld.global.v4.b32" in even.assembly and "ld.global.v" not in uneven.assembly
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -26,7 +26,7 @@ from interfuse.build import cpp as build_cpp
 from interfuse.build import triton as build_triton
 from interfuse.build.cache import Cache, open_cache
 from interfuse.build.cpp import Artifact
-from interfuse.build.resources import check
+from interfuse.build.resources import Resources, check
 from interfuse.device import cpu
 from interfuse.device.profile import DeviceProfile
 from interfuse.emit import cpp as emit_cpp
@@ -188,13 +188,20 @@ def _build_gpu(kernels: Sequence[Kernel], profile: DeviceProfile, knobs: Knobs, 
             failed[kernel.name] = str(error)
     by_name, launchers = {k.name: k for k in kernels}, {}
     workers = knobs.workers or os.cpu_count() or 1
-    built = build_triton.compile_offline(tuple(sources.values()), profile.target, min(workers, len(sources)))
-    for (name, source), resources in zip(sources.items(), built, strict=True):
+    # Both forms of a kernel that has two, so that no launch waits for the compiler.
+    forms = [*sources.items(), *((name, s.uneven) for name, s in sources.items() if s.uneven is not None)]
+    built = build_triton.compile_offline([s for _, s in forms], profile.target, min(workers, len(forms)))
+    found: dict[str, Resources] = {}
+    for (name, _), resources in zip(forms, built, strict=True):
         reason = str(resources) if isinstance(resources, BuildError) else check(resources, profile)
         if reason is not None:
             failed[name] = reason
+        elif isinstance(resources, Resources):
+            found.setdefault(name, resources)
+    for name, resources in found.items():
+        if name in failed:
             continue
-        assert not isinstance(resources, BuildError)
+        source = sources[name]
         loaded = run_gpu.load(source, by_name[name])
         launchers[name] = PackLauncher(loaded) if by_name[name].packed else loaded
         record.add(

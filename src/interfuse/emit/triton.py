@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import keyword
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.base.text import Writer
 from interfuse.emit import triton_prelude as prelude
 from interfuse.emit.tidy import tidy
 from interfuse.emit.triton_body import Body
+from interfuse.emit.triton_even import EVEN, MULTIPLE, even_symbols
 from interfuse.emit.triton_index import index_text
 from interfuse.ir.index import Dim, contiguous_strides, floordiv, product, symbols, text, unwrap, wrap
 from interfuse.lower.kernel import Axis, Kernel, Param, Role
@@ -38,8 +39,9 @@ class TritonSource:
     """A generated module. `entry` is its kernel; arguments are the non-scratch parameters, then the size symbols.
 
     `arguments` holds (name, type) as signatures write types; `constants` the constexpr arguments; `grid` the number of
-    programs (no launch at 0), `warps` the warps of each. A packed kernel takes the table of its members instead, and
-    `grid` are the programs of one of them.
+    programs (no launch at 0), `warps` the warps of each. Where symbols are `even`, the constant EVEN must be 0 unless
+    all of them are multiples of 16. A packed kernel takes the table of its members instead, and `grid` are the programs
+    of one of them.
     """
 
     text: str
@@ -48,6 +50,13 @@ class TritonSource:
     constants: tuple[tuple[str, int], ...]
     grid: Dim
     warps: int
+    even: tuple[str, ...] = ()
+
+    @property
+    def uneven(self) -> TritonSource | None:
+        """The same for sizes that are no multiples of 16; None where that makes no difference."""
+        constants = tuple((n, 0 if n == EVEN else v) for n, v in self.constants)
+        return replace(self, constants=constants) if self.even else None
 
 
 def emit(kernel: Kernel) -> TritonSource:
@@ -69,8 +78,10 @@ def emit(kernel: Kernel) -> TritonSource:
     sizes = [(x.extent, x.axis.extent) for x in body.lanes.values() if isinstance(x.axis.extent, int)]
     sizes += [(x.block, x.axis.block) for x in body.lanes.values()]
     constants = tuple((n, v) for n, v in sizes if re.search(rf"\b{n}\b", head + statements))
+    even = even_symbols(kernel, body.lanes)
+    constants += ((EVEN, 1),) if even else ()
     arguments = tuple((f"{p.name}_ptr", f"*{prelude.SIGNATURE[p.dtype]}") for p in kernel.params)
-    arguments += tuple((s, _symbol_type(s, kernel, body)) for s in kernel.symbols)
+    arguments += tuple((s, "i32") for s in kernel.symbols)  # what Triton takes them for, until one passes 2^31 - 1
     fixed = kernel.symbols
     if kernel.packed:
         arguments, constants, fixed = TABLE, (*constants, (ALIGN, ALIGNED)), ("members",)
@@ -85,9 +96,8 @@ def emit(kernel: Kernel) -> TritonSource:
     imports = "import triton\nimport triton.language as tl\n"
     if "libdevice." in code:
         imports += "from triton.language.extra import libdevice\n"
-    return TritonSource(
-        f'"""{_doc(kernel, grid)}\n"""\n{imports}\n\n{code}', entry, arguments, constants, grid, kernel.warps
-    )
+    module = f'"""{_doc(kernel, grid)}\n"""\n{imports}\n\n{code}'
+    return TritonSource(module, entry, arguments, constants, grid, kernel.warps, even)
 
 
 def options(kind: str) -> dict[str, bool]:
@@ -107,9 +117,10 @@ def _programs(axis: Axis) -> Dim:
     return unwrap(floordiv(wrap(axis.extent) + (axis.block - 1), axis.block))
 
 
-def _symbol_type(name: str, kernel: Kernel, body: Body) -> str:
+def _is_long(name: str, kernel: Kernel, body: Body) -> bool:
+    """True where the symbol may pass 2^31 - 1."""
     seen = [s for e in (*body.exprs, *(wrap(a.extent) for a in kernel.axes)) for s in symbols(e) if s.name == name]
-    return "i64" if max((s.hi for s in seen), default=0) >= 1 << 31 else "i32"
+    return max((s.hi for s in seen), default=0) >= 1 << 31
 
 
 def _wrapped(line: str) -> str:
@@ -139,6 +150,11 @@ def _head(kernel: Kernel, body: Body) -> str:
             for name in kernel.symbols:
                 if name in body.wide:
                     writer.line(f"{name} = {name}.to(tl.int64)")
+            even = even_symbols(kernel, body.lanes)
+            if even:
+                with writer.block(f"if {EVEN}:"):
+                    for name in even:
+                        writer.line(f"{name} = {name} // {MULTIPLE} * {MULTIPLE}  # changes nothing, but tells Triton")
             if several:
                 writer.line("program = tl.program_id(0)")
         for k, axis in enumerate(grid):
@@ -171,7 +187,7 @@ def _member(writer: Writer, kernel: Kernel, body: Body) -> None:
         address = f"tl.load(row_ptr + {k} * members).to(tl.pointer_type({prelude.TYPES[p.dtype]}))"
         writer.line(f"{p.name}_ptr = tl.multiple_of({address}, {ALIGN})")
     for k, name in enumerate(kernel.symbols, 1 + len(kernel.params)):
-        wide = name in body.wide or _symbol_type(name, kernel, body) == "i64"
+        wide = name in body.wide or _is_long(name, kernel, body)
         writer.line(f"{name} = tl.load(row_ptr + {k} * members){'' if wide else '.to(tl.int32)'}")
 
 

@@ -20,6 +20,7 @@ from interfuse.build.resources import Resources
 from interfuse.device import table
 from interfuse.device.profile import DeviceProfile
 from interfuse.emit.triton import TritonSource, options
+from interfuse.emit.triton_even import EVEN, MULTIPLE
 from interfuse.ir.index import evaluate
 from interfuse.lower.kernel import Kernel
 
@@ -45,7 +46,8 @@ class Launcher:
         grid = self.source.grid if isinstance(self.source.grid, int) else evaluate(self.source.grid, known)
         if grid == 0:
             return
-        self.launch(grid, (*tensors, *sizes), {}, tensors[0].device)
+        even = {EVEN: int(all(known[s] % MULTIPLE == 0 for s in self.source.even))} if self.source.even else {}
+        self.launch(grid, (*tensors, *sizes), even, tensors[0].device)
 
     def launch(self, grid: int, arguments: Sequence[Any], constants: Mapping[str, int], device: torch.device) -> None:
         """Launch so many programs on these arguments, with `constants` beside or instead of its own. LaunchError as
