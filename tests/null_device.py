@@ -25,7 +25,22 @@ _REDUCE = {
     "all": np.all,
     "argmax": np.argmax,
     "argmin": np.argmin,
+    "mean": lambda x, axis, keepdims: _apart(x, axis)[0] + _apart(x, axis)[1].mean(axis, keepdims=True),
+    "spread": lambda x, axis, keepdims: x.shape[axis] * _apart(x, axis)[1].var(axis, keepdims=True),
+    "expsum": lambda x, axis, keepdims: _weights(x, axis).sum(axis, keepdims=True),
 }
+
+
+def _apart(x: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first element (0 where it is not finite) and each one's distance from it: equal elements have none."""
+    x = x.astype(np.float64)
+    first = np.take(x, [0], axis)
+    first = np.where(np.isfinite(first), first, 0)
+    return first, x - first
+
+
+def _weights(x: np.ndarray, axis: int) -> np.ndarray:
+    return np.where(x == -np.inf, 0, np.exp(x - x.max(axis, keepdims=True)))
 
 
 _SCAN = {"cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum}

@@ -275,15 +275,17 @@ def test_columns_side_by_side(cols: int, level: str) -> None:
         b.reduce("variance", y, (1,), correction=1),
         b.reduce("argmin", y, (1,)),
         b.scan("cumsum", y, 1),
+        b.reduce("sum", y, (1,)),
     )
     layouts = {n: contiguous(n.shape) for n in (x, scale, *outputs)}
     target = replace(CPU, programs=0)
     kernel, reads = lower("columns", Work(outputs, frozenset((x, scale)), layouts), target)
-    assert "side_by_side<4>" in emit(kernel, level) and "LongSum" in emit(kernel, level)
+    source = emit(kernel, level)
+    assert all(word in source for word in ("side_by_side<4>", "LongSum", "Moments", "ExpSum"))
     given = {x: torch.randn(2, 90, cols), scale: torch.rand(2, 1, 1)}
     got = launch(kernel, [given[n] for n in reads], level=level)
     z = given[x] * given[scale]
-    for mine, wanted in zip(got, (z.softmax(1), z.var(1), z.argmin(1), z.cumsum(1)), strict=True):
+    for mine, wanted in zip(got, (z.softmax(1), z.var(1), z.argmin(1), z.cumsum(1), z.sum(1)), strict=True):
         torch.testing.assert_close(mine.view(wanted.shape), wanted)
 
 

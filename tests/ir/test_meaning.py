@@ -284,7 +284,13 @@ REDUCTIONS = {
     "all": (lambda x, d, k: x.bool().all(d, keepdim=k), ANY),
     "mean": (lambda x, d, k: x.mean(d, keepdim=k), WIDE),
     "variance": (lambda x, d, k: x.var(d, correction=1, keepdim=k), WIDE),
+    "spread": (lambda x, d, k: (x - x.mean(d, keepdim=True)).square().sum(d, keepdim=k), WIDE),
+    "expsum": (lambda x, d, k: _weights(x, d).sum(d, keepdim=k), WIDE),
 }
+
+
+def _weights(x: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
+    return torch.where(x == -np.inf, 0.0, (x - x.amax(axes, keepdim=True)).exp())
 
 
 def _prod(x: torch.Tensor, axes: tuple[int, ...], keep: bool) -> torch.Tensor:

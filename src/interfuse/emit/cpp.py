@@ -24,7 +24,18 @@ from interfuse.emit.cpp_facts import (
 )
 from interfuse.emit.cpp_lines import offset
 from interfuse.emit.cpp_programs import Programs
-from interfuse.emit.cpp_reduce import PLACES, Accumulator, accumulator, part_of, scan_type, scanner
+from interfuse.emit.cpp_reduce import (
+    MOMENTS,
+    PLACES,
+    Accumulator,
+    accumulator,
+    part_of,
+    parts_name,
+    result_of,
+    scan_type,
+    scanner,
+    sharing,
+)
 from interfuse.emit.cpp_types import VECTOR_BYTES, converted, held, splat, stored
 from interfuse.emit.pieces import span
 from interfuse.ir.index import Dim, Expr, unwrap, wrap
@@ -41,6 +52,7 @@ from interfuse.lower.kernel import (
     Scan,
     Stmt,
     Store,
+    Value,
     walk,
 )
 
@@ -73,6 +85,7 @@ class _Emitter(Programs):
         super().__init__(kernel, register_bytes, streaming)
         self.beside = self.names.fresh("beside")  # which of a program's vectors is being written
         self.in_tile, self.member = False, ""
+        self.adding: set[Value] = set()  # of reductions that share an accumulator the first
 
     def summary(self) -> str:
         """One sentence on how the kernel runs."""
@@ -274,14 +287,18 @@ class _Emitter(Programs):
             raise UnsupportedError(f"C++ kernels have no {axis.role.value} axes; lower {axis.name} to a serial one.")
         lane = axis is self.lane_axis
         reduces = [s for s in loop.body if isinstance(s, Reduce)]
-        long_sums = [r for r in reduces if self.declare(r, axis)]
+        shared = sharing(reduces)
+        long_sums = [r for r in dict.fromkeys(shared.values()) if self.declare(r, axis)]
+        self.adding |= {r.out for r in shared.values()}
+        self.names.of |= {parts_name(r): self.names.of[parts_name(first)] for r, first in shared.items()}
         for scan in [s for s in loop.body if isinstance(s, Scan)]:
-            self.accumulators(_parts(scan), scanner(scan, lane or self.is_vector(scan.out), lane))
-        for piece in self.loop_pieces(loop, axis):
+            self.accumulators(parts_name(scan), scanner(scan, lane or self.is_vector(scan.out), lane))
+        pieces = self.loop_pieces(loop, axis)
+        for piece in reversed(pieces) if loop.backwards else pieces:
             self.loop_piece(loop, piece, long_sums, in_lanes)
         for r in reduces:
             over_lanes = lane and not self.is_vector(r.out)
-            result = f"{self.names.of[_parts(r)]}.{'over_lanes' if over_lanes else 'value'}()"
+            result = result_of(r, self.names.of[parts_name(r)], over_lanes)
             if r.op in PLACES and self.is_vector(r.out):
                 result = f"to<i64v>({result})"
             kind, name = held(r.out.dtype, self.is_vector(r.out)), self.names.give(r.out.name)
@@ -300,10 +317,14 @@ class _Emitter(Programs):
         start, extent = map(self.dim, span(piece))
         name = self.names.give_index(axis.name)
         head, tail = f"for (long {name} = {start}; {name} < {extent}; ++{name}) {{", "}"
+        if loop.backwards:
+            head = f"for (long {name} = {extent} - 1; {name} >= {start}; --{name}) {{"
         if reduces or lane:
-            carries = " ".join(f"{p}.carry();" for r in long_sums for p in self.copies(self.names.of[_parts(r)]))
+            carries = " ".join(f"{p}.carry();" for r in long_sums for p in self.copies(self.names.of[parts_name(r)]))
             way = ("reduce_long" if long_sums else "reduce") if reduces else "for"
-            function = f"{way}_{'vectors' if lane else 'each'}"
+            function = f"{way}_{'vectors' if lane else 'each'}{'_back' if loop.backwards else ''}"
+            # Moments start from a guess, which a short first piece betters.
+            function += "<1>" if any(r.op in MOMENTS for r in long_sums) else ""
             lambda_params = f"long {name}{', long n' if lane else ''}{', int part' if reduces else ''}"
             head = f"{function}({extent}, [&]({lambda_params}) INLINE {{"
             more = [f"[&]() INLINE {{ {carries} }}"] * bool(long_sums) + [start] * bool(piece.lo)
@@ -348,22 +369,24 @@ class _Emitter(Programs):
         if r.axis != axis.name:
             raise UnsupportedError(f"C++ kernels cannot {r.op} over {r.axis} inside the loop over {axis.name}.")
         lane = axis is self.lane_axis
-        made = accumulator(r, axis.extent, lane or self.is_vector(r.arg), self.lanes if lane else 1)
-        self.accumulators(_parts(r), made)
+        made = accumulator(r, axis.extent, lane or self.is_vector(r.arg), self.lanes if lane else 0, self.side)
+        self.accumulators(parts_name(r), made)
         return made.carries
 
     def accumulate(self, r: Reduce) -> None:
-        """Add this step's part to the accumulator."""
+        """Add this step's part to the accumulator, unless another reduction that shares it does."""
+        if r.out not in self.adding:
+            return
         lane = self.lane_axis is not None and r.axis == self.lane_axis.name
         part = part_of(r, self.value(r.arg), self.is_vector(r.arg), lane, self.names.index[r.axis])
-        self.w.line(f"{self.names.of[_parts(r)]}.add({part}, {'n, ' if lane else ''}part);")
+        self.w.line(f"{self.names.of[parts_name(r)]}.add({part}, {'n, ' if lane else ''}part);")
 
     def scan(self, s: Scan) -> None:
         """out = the running total, this step's part in it."""
         vector, kind = self.is_vector(s.out), scan_type(s)
         arg = converted(self.value(s.arg), s.arg.dtype, kind, self.is_vector(s.arg))
         arg = splat(arg, kind) if vector and not self.is_vector(s.arg) else arg
-        self.define(s.out, converted(f"{self.names.of[_parts(s)]}.next({arg})", kind, s.out.dtype, vector))
+        self.define(s.out, converted(f"{self.names.of[parts_name(s)]}.next({arg})", kind, s.out.dtype, vector))
 
     def parallel_condition(self) -> str:
         """Whether threads pay: "true", "false", or a C++ condition on the sizes."""
@@ -374,7 +397,3 @@ class _Emitter(Programs):
         if isinstance(work, int):
             return "true" if work >= PARALLEL_FROM else "false"
         return f"{self.index(work)} >= {PARALLEL_FROM}"
-
-
-def _parts(r: Reduce | Scan) -> str:
-    return f"{r.out.name}_parts"

@@ -7,13 +7,16 @@ integer as wide as the elements, so that one mask chooses both.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from interfuse.base.errors import UnsupportedError
-from interfuse.emit.cpp_types import converted, held, highest, lowest, splat
+from interfuse.emit.cpp_types import converted, held, highest, literal, lowest, splat
 from interfuse.ir.dtypes import BOOL, F32, F64, I32, I64, DType, compute_type
 from interfuse.ir.index import Dim, wrap
-from interfuse.lower.kernel import Reduce, Scan
+from interfuse.lower.kernel import Reduce, Scan, Value
 
 CARRY_ROUNDS = 16
 """Additions to one float accumulator before it is carried into double; the prelude's loops use the same number."""
@@ -33,8 +36,36 @@ class Accumulator:
     carries: bool = False
 
 
-def accumulator(r: Reduce, extent: Dim, vector: bool, step: int) -> Accumulator:
-    """The accumulator of `r` over `extent` elements, `step` of them at a time; `vector` where it has a part a lane."""
+MOMENTS = frozenset(("mean", "spread"))
+"""Reductions that one accumulator of distances gives."""
+
+
+def parts_name(r: Reduce | Scan) -> str:
+    """What the accumulator of `r` is called."""
+    return f"{r.out.name} parts"
+
+
+def sharing(reduces: Sequence[Reduce]) -> dict[Reduce, Reduce]:
+    """Each reduction of one loop and the first of those that share its accumulator."""
+    firsts: dict[Value, Reduce] = {}
+    return {r: firsts.setdefault(r.arg if r.op in MOMENTS else r.out, r) for r in reduces}
+
+
+def result_of(r: Reduce, parts: str, over_lanes: bool) -> str:
+    """The result of `r` from its accumulator, joined across lanes where `over_lanes`."""
+    if r.op in MOMENTS:
+        return f"{parts}.{r.op}()"
+    return f"{parts}.{'over_lanes' if over_lanes else 'value'}()"
+
+
+def accumulator(r: Reduce, extent: Dim, vector: bool, lanes: int = 0, side: int = 1) -> Accumulator:
+    """The accumulator of `r` over `extent` elements; `vector` where it has a part a lane, along whose `lanes` it runs
+    where they are not 0.
+
+    Where `side` vectors lie side by side, what needs several registers a part has one part only.
+    """
+    if r.op in MOMENTS or r.op == "expsum":
+        return _composite(r, vector, lanes > 0, 1 if side > 1 else 4)
     if r.op in PLACES:
         kind, places = _place_types(r.arg.dtype)
         if places is I32 and wrap(extent).hi >= 1 << 31:
@@ -44,7 +75,7 @@ def accumulator(r: Reduce, extent: Dim, vector: bool, step: int) -> Accumulator:
     if r.op not in _REDUCERS and r.op not in ("max", "min"):
         raise UnsupportedError(f"C++ kernels have no {r.op}.")
     kind_text = held(BOOL if r.op in ("any", "all") else r.arg.dtype, vector)
-    short = isinstance(extent, int) and extent <= CARRY_ROUNDS * 4 * step
+    short = isinstance(extent, int) and extent <= CARRY_ROUNDS * 4 * (lanes or 1)
     if r.op == "sum" and compute_type(r.arg.dtype) is F32 and not short:
         return Accumulator(f"LongSum<{kind_text}, {'f64v' if vector else 'double'}>", carries=True)
     if r.op in ("max", "min") and r.arg.dtype is not BOOL:
@@ -52,6 +83,15 @@ def accumulator(r: Reduce, extent: Dim, vector: bool, step: int) -> Accumulator:
         return Accumulator(f"Extreme<{kind_text}, {'true' if r.op == 'max' else 'false'}>", _bracketed(start))
     reducer = {"max": "Any", "min": "All"}.get(r.op) or _REDUCERS[r.op]
     return Accumulator(f"{reducer}<{kind_text}>")
+
+
+def _composite(r: Reduce, vector: bool, lane: bool, parts: int) -> Accumulator:
+    """The accumulator of a reduction that carries more than one number; `lane` where it runs along the lanes."""
+    kind = held(r.arg.dtype, vector)
+    if r.op in MOMENTS:
+        return Accumulator(f"Moments<{kind}, {'f64v' if vector and not lane else 'double'}, {parts}>", carries=True)
+    least = literal(float(np.finfo(r.arg.dtype.numpy).min), r.arg.dtype)
+    return Accumulator(f"ExpSum<{kind}, {'f64v' if vector else 'double'}, {parts}>", _bracketed(least), carries=True)
 
 
 _SCANNERS = {"cumsum": "Plus", "cumprod": "Times", "cummax": "Larger", "cummin": "Smaller"}

@@ -67,7 +67,7 @@ class _Decided:
 
     def _statement(self, s: Stmt) -> list[Stmt]:
         if isinstance(s, Loop):
-            return [Loop(s.axis, tuple(self.body(s.body)))]
+            return [replace(s, body=tuple(self.body(s.body)))]
         if isinstance(s, Load):
             left = self._left(s.within)
             if left is None:
@@ -104,7 +104,7 @@ def _needed(body: Sequence[Stmt], used: set[Value]) -> list[Stmt]:
     kept: list[Stmt] = []
     for s in reversed(body):
         if isinstance(s, Loop):
-            s = Loop(s.axis, tuple(_needed(s.body, used)))
+            s = replace(s, body=tuple(_needed(s.body, used)))
         elif isinstance(s, (Load, Let)) and s.out not in used:
             continue
         used.update(operands(s))

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import keyword
 import re
-
-import numpy as np
+from collections.abc import Iterable
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.base.text import Writer
@@ -18,6 +17,19 @@ from interfuse.emit import triton_prelude as prelude
 from interfuse.emit.tidy import operands
 from interfuse.emit.triton_index import INT32, index_text, wide_symbols
 from interfuse.emit.triton_lanes import Lane, lanes_of, padded
+from interfuse.emit.triton_reduce import (
+    COMBINE,
+    COMPOSITE,
+    JOINS,
+    MOMENTS,
+    PLACES,
+    Carried,
+    Operand,
+    distinct,
+    expsum,
+    identity,
+    moments,
+)
 from interfuse.ir.dtypes import ALL, BOOL, F32, F64, I32, I64, DType
 from interfuse.ir.index import Expr, symbols, wrap
 from interfuse.lower.bounds import narrowed
@@ -101,11 +113,7 @@ class Body:
         """The value's name in the text: its own, with underscores where that is taken."""
         found = self._names.get(value)
         if found is None:
-            found = re.sub(r"\W", "_", value.name)
-            while found in self._taken:
-                found += "_"
-            self._taken.add(found)
-            self._names[value] = found
+            found = self._names[value] = self._own(re.sub(r"\W", "_", value.name))
         return found
 
     def _typed_constants(self, statements: list[Stmt]) -> set[Value]:
@@ -149,7 +157,10 @@ class Body:
         return " & ".join(needed)
 
     def _note_helpers(self, found: str) -> str:
-        self.helpers.update(dict.fromkeys(n for n in re.findall(r"(?<![\w.])\w+", found) if n in prelude.HELPERS))
+        for name in re.findall(r"(?<![\w.])\w+", found):
+            if name in prelude.HELPERS and name not in self.helpers:
+                self._note_helpers(prelude.HELPERS[name].partition("(")[2])  # those that it uses itself go first
+                self.helpers[name] = None
         return found
 
     def _convert(self, expression: str, source: DType, target: DType) -> str:
@@ -245,35 +256,74 @@ class Body:
         for s in carried:
             if s.scope is not Scope.CARRY or s.axis != axis.name:
                 raise UnsupportedError(f"{s.out.name}: inside a serial loop only carried reductions along it have text")
-            self._start(s)
+        joint = self._joint(carried)
+        for s in carried:
+            if s not in joint:
+                self._start(s)
+        self._lines(line for made in distinct(joint.values()) for line in made.before)
         for scan in [s for s in loop.body if isinstance(s, Scan)]:
             self._start_scan(scan)
-        with self.writer.block(f"for {axis.name}_start in range(0, {lane.extent}, {lane.block}):"):
+        stages = self.kernel.stages
+        steps = f"tl.range({{}}, num_stages={stages})" if stages > 1 else "range({})"
+        steps = steps.format(f"0, {lane.extent}, {lane.block}")
+        with self.writer.block(f"for {axis.name}_start in {steps}:"):
             outer, self.writer = self.writer, Writer()
+            stepped: set[str] = set()
             for inside in loop.body:
-                if isinstance(inside, Reduce):
+                if isinstance(inside, Reduce) and inside in joint:
+                    self._lines(line for line in joint[inside].step if joint[inside].before[0] not in stepped)
+                    stepped.add(joint[inside].before[0])
+                elif isinstance(inside, Reduce):
                     name, part = self._name(inside.out), self._masked(inside)
                     if inside.op in PLACES:
                         name, part = f"{name}_best, {name}", f"{part}, {self._places(inside)}"
-                    self.writer.line(f"{name} = {self._note_helpers(_COMBINE[inside.op]).format(name, part)}")
+                    self.writer.line(f"{name} = {self._note_helpers(COMBINE[inside.op]).format(name, part)}")
                 else:
                     self.statements((inside,))
             inner, self.writer = self.writer, outer
             self._step(loop, lane)
             for line in inner.text().splitlines():
                 self.writer.line(line)
+        self._lines(line for made in distinct(joint.values()) for line in made.after)
         for s in carried:
             name = self._name(s.out)
-            if s.op in PLACES:
+            if s in joint:
+                self.writer.line(f"{name} = {self._note_helpers(joint[s].results[s.op])}")
+            elif s.op in PLACES:
                 self._place(s, f"{name}_best", name)
             else:
                 self.writer.line(f"{name} = {self._reduced(s, name)}")
+
+    def _joint(self, carried: list[Reduce]) -> dict[Reduce, Carried]:
+        """What is carried for reductions that need several numbers; those that can share it have the same."""
+        found: dict[tuple[Value, bool], Carried] = {}
+        weighed = {s.arg for s in carried if s.op == "expsum"}
+        joint = {}
+        for s in carried:
+            if s.op in COMPOSITE or (s.op == "max" and s.arg in weighed):
+                key = s.arg, s.op in MOMENTS
+                if key not in found:
+                    x = Operand.of(s, self._operand(s.arg), self.lanes, self._mask({s.axis}))
+                    found[key] = (moments if s.op in MOMENTS else expsum)(x, self._own)
+                joint[s] = found[key]
+        return joint
+
+    def _lines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.writer.line(self._note_helpers(line))
+
+    def _own(self, wish: str) -> str:
+        """A free name like `wish`."""
+        while wish in self._taken:
+            wish += "_"
+        self._taken.add(wish)
+        return wish
 
     # --- scans
 
     def _scan(self, s: Scan) -> None:
         """The scan of this step's lanes; in a serial loop with what came before, which it carries on."""
-        lane, name, join = self.lanes[s.axis], self._name(s.out), _JOINS[s.op]
+        lane, name, join = self.lanes[s.axis], self._name(s.out), JOINS[s.op]
         arg = self._operand(s.arg)
         if s.axis not in s.arg.axes:
             blocks = [x.block if x.axis.name in s.out.axes else "1" for x in self.lanes.values()]
@@ -288,7 +338,7 @@ class Body:
         mask = self._mask({s.axis})
         start = identity(join, s.arg.dtype)
         self.writer.line(f"{part} = {f'tl.where({mask}, {arg}, {start})' if mask else arg}")
-        joined = self._note_helpers(_COMBINE[join])
+        joined = self._note_helpers(COMBINE[join])
         along = f"tl.associative_scan({part}, {lane.dim}, {combine})"
         self.writer.line(f"{name} = {self._typed_scan(s, joined.format(carry, along))}")
         total = self._reduced(Reduce(s.out, join, s.arg, s.axis, Scope.LANE), part)
@@ -301,17 +351,15 @@ class Body:
     def _start_scan(self, s: Scan) -> None:
         """What a scan carries into its serial loop."""
         blocks = [x.block if x.axis.name in s.out.axes and x.axis.name != s.axis else "1" for x in self.lanes.values()]
-        start, kind = identity(_JOINS[s.op], s.arg.dtype), prelude.TYPES[s.out.dtype]
+        start, kind = identity(JOINS[s.op], s.arg.dtype), prelude.TYPES[s.out.dtype]
         shape = f"({', '.join(blocks)},)" if len(self.lanes) > 1 else "()"
         self.writer.line(f"{self._name(s.out)}_carry = tl.full({shape}, {start}, {kind})")
 
     def _start(self, s: Reduce) -> None:
         """The accumulator of a carried reduction: its identity in every lane, with place 0 where it wants a place."""
         shape = ", ".join(x.block if x.axis.name in s.arg.axes else "1" for x in self.lanes.values())
-        start, name = (
-            f"tl.full(({shape},), {identity(s.op, s.arg.dtype)}, {prelude.TYPES[s.arg.dtype]})",
-            self._name(s.out),
-        )
+        name = self._name(s.out)
+        start = f"tl.full(({shape},), {identity(s.op, s.arg.dtype)}, {prelude.TYPES[s.arg.dtype]})"
         if s.op in PLACES:
             self.writer.line(f"{name}_best = {start}")
             start = f"tl.full(({shape},), 0, {self._place_type(s)})"
@@ -330,7 +378,7 @@ class Body:
     def _place(self, s: Reduce, argument: str, places: str) -> None:
         """The first place of the largest or smallest element across the lanes of the axis."""
         lane, name = self.lanes[s.axis], self._name(s.out)
-        combine = self._note_helpers(_COMBINE[s.op].split("(")[0])
+        combine = self._note_helpers(COMBINE[s.op].split("(")[0])
         keep = ", keep_dims=True" if lane.rank > 1 else ""
         self.writer.line(f"_, {name} = tl.reduce(({argument}, {places}), {lane.dim}, {combine}{keep})")
         self.writer.line(f"{name} = {name}.to(tl.int64)")
@@ -339,40 +387,13 @@ class Body:
         """The first lines of a serial step: its indices and its mask."""
         axis = lane.axis
         wide = ".to(tl.int64)" if axis.name in self.wide else ""
-        self.writer.line(f"{axis.name} = {axis.name}_start + {lane.numbers()}{wide}")
+        first = f"{axis.name}_start"
+        if loop.backwards:  # a range that counts down would hide from Triton how its numbers are aligned
+            first = f"({lane.extent} - 1) // {lane.block} * {lane.block} - {first}"
+        self.writer.line(f"{axis.name} = {first} + {lane.numbers()}{wide}")
         if lane.mask in self.used_masks:
             self.writer.line(f"{lane.mask} = {axis.name} < {lane.extent}")
         used = {s.index for s in walk(loop.body) if isinstance(s, (Load, Store))}
         for e in self.named:
             if e in used and axis.symbol in symbols(e):
                 self.writer.line(f"{self.named[e]} = {self.index(e)}")
-
-
-_JOINS = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
-"""What joins the parts of each scan."""
-
-PLACES = frozenset(("argmax", "argmin"))
-"""Reductions that give a place."""
-
-_COMBINE = {
-    "argmax": "larger_first({0}, {1})",
-    "argmin": "smaller_first({0}, {1})",
-    "sum": "{0} + {1}",
-    "prod": "{0} * {1}",
-    "max": "nan_max({0}, {1})",
-    "min": "nan_min({0}, {1})",
-    "any": "{0} | {1}",
-    "all": "{0} & {1}",
-}
-
-
-def identity(op: str, dtype: DType) -> str:
-    """What leaves a reduction of `dtype` as it is, as a Python number."""
-    if op in ("any", "all"):
-        return str(op == "all")
-    if op in ("sum", "prod"):
-        return prelude.literal(op == "prod", dtype)
-    if dtype.is_float:
-        return prelude.literal(float("-inf") if op in ("max", "argmax") else float("inf"), dtype)
-    limits = np.iinfo(dtype.numpy)
-    return prelude.literal(limits.min if op in ("max", "argmax") else limits.max, dtype)

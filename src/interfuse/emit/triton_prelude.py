@@ -189,6 +189,17 @@ def nan_max(a, b):
 def nan_min(a, b):
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
 """,
+    "finite": """
+def finite(x):
+    return tl.where(tl.abs(x) < float("inf"), x, 0.0)
+""",
+    "weighed": """
+def weighed(top, total, x):
+    # The sum of exp(element - top), top being the largest so far, with one element more.
+    apart = x - top
+    weight = libdevice.exp(-tl.abs(apart))
+    return nan_max(top, x), tl.where(apart > 0, total * weight + 1.0, total + weight)
+""",
     "larger_first": """
 def larger_first(a, i, b, j):
     # The larger element and its place; of equal ones the first. NaN is larger than every number.

@@ -195,6 +195,22 @@ def reduce_variance(node: Any, args: Sequence[Array], wide: bool) -> Array:
         return np.asarray(out).astype(held_type(node.dtype, wide))
 
 
+def reduce_spread(node: Any, args: Sequence[Array], wide: bool) -> Array:
+    """Squared distances from the mean, summed."""
+    axes = node.attr("axes")
+    with np.errstate(all="ignore"):
+        centred = args[0] - args[0].mean(axis=axes, keepdims=True)
+        return np.asarray((centred * centred).sum(axis=axes)).astype(held_type(node.dtype, wide))
+
+
+def reduce_expsum(node: Any, args: Sequence[Array], wide: bool) -> Array:
+    """exp(element - largest element), summed; -inf adds nothing, whatever the largest is."""
+    x, axes = args[0], node.attr("axes")
+    with np.errstate(all="ignore"):
+        parts = np.where(x == -np.inf, 0, np.exp(x - x.max(axis=axes, keepdims=True)))
+        return np.asarray(parts.sum(axis=axes)).astype(held_type(node.dtype, wide))
+
+
 def argmax(node: Any, args: Sequence[Array], wide: bool) -> Array:
     """The first index of the largest element; NaN counts as largest."""
     return np.argmax(args[0], axis=node.attr("axes")[0]).astype(np.int64)

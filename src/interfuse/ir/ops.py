@@ -211,6 +211,9 @@ _OTHER = (
     _reduction("all", m.reduce_all, 1, "exact", result="bool"),
     _reduction("mean", m.reduce_mean),
     _reduction("variance", m.reduce_variance, 4),
+    # What lowering spells variances and softmaxes with where a row is read once: capture makes neither.
+    _reduction("spread", m.reduce_spread, 4),
+    _reduction("expsum", m.reduce_expsum, 12),
     *(
         _row(
             name,
@@ -259,6 +262,8 @@ FLOAT_ONLY = frozenset(
         "atan2",
         "mean",
         "variance",
+        "spread",
+        "expsum",
         "linear",
         "round",
     )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir.dtypes import OPAQUE
@@ -24,8 +24,8 @@ from interfuse.ir.layout import Layout
 from interfuse.ir.node import Node
 from interfuse.lower.domain import Domain, check_operators, core_of, find, inside, width
 from interfuse.lower.joins import check_parts
-from interfuse.lower.kernel import Axis, Bound, Kernel, Let, Load, Param, Role, bounds_of
-from interfuse.lower.statistics import expand_statistics
+from interfuse.lower.kernel import Axis, Bound, Kernel, Let, Load, Loop, Param, Role, Stmt, bounds_of
+from interfuse.lower.statistics import expand_statistics, join_statistics
 from interfuse.lower.trace import Trace, Tracer
 from interfuse.lower.tree import statements
 
@@ -35,7 +35,8 @@ class Target:
     """What a schedule must know of the backend: "cpp" or "triton", vector lanes, and how much of a row fits on chip.
 
     `row_elements` is the widest row that a program may hold, `scratch_bytes` the most a CPU row may keep beside it:
-    beyond either a row is streamed. Fewer `programs` than that are not made wider.
+    beyond either a row is streamed. Fewer `programs` than that are not made wider. `stages` steps of a loop are under
+    way at once.
     """
 
     backend: str = "cpp"
@@ -44,10 +45,14 @@ class Target:
     scratch_bytes: int = 1 << 18
     tile_elements: int = 1024
     programs: int = 16
+    stages: int = 1
 
+
+STAGED_BYTES = 1 << 15
+"""What a GPU program may fetch ahead of itself: several programs share the memory of one unit."""
 
 CPU = Target()
-GPU = Target("triton", 32, 1 << 14, 0, 2048)
+GPU = Target("triton", 32, 1 << 14, 0, 2048, 132, 3)
 
 
 @dataclass(frozen=True)
@@ -69,36 +74,70 @@ def lower(name: str, work: Work, target: Target, doc: tuple[str, ...] = ()) -> t
     """
     if any(n.dtype in OPAQUE for n in (*work.outputs, *work.inputs)):
         raise UnsupportedError("complex numbers: library only")
-    roots = expand_statistics(work.roots or work.outputs, work.inputs)
-    nodes = inside(roots, work.inputs)
+    work = replace(work, roots=work.roots or work.outputs)
+    nodes = inside(work.roots, work.inputs)
     check_operators(nodes, target.backend)
     check_parts(nodes)
-    layouts = {**work.layouts, **{r: work.layouts[o] for r, o in zip(roots, work.outputs, strict=True)}}
-    domain = find(roots, work.inputs)
+    domain = find(work.roots, work.inputs)
     if domain.reduces:
-        axes = (_row_axes if domain.inner == 1 else _column_axes)(domain, target)
-        trace = _trace(roots, work.inputs, layouts, domain)
+        made = _reducing(work, domain, target)
     else:
-        domain, trace = _map_domain(roots, work.inputs, layouts, target)
+        domain, trace = _map_domain(work, target)
         axes = _map_axes(domain, target)
-    body, scratch = statements(trace, axes[-1])
-    family = "map" if not domain.reduces else "row, resident" if domain.inner == 1 else "column"
-    if domain.reduces and ((scratch and domain.inner != 1) or not _fits(domain, scratch, target)):
-        body, scratch = statements(trace, axes[-1], keep=False)
-        family = family.replace("resident", "streamed")
-    params, reads = _params(trace, roots, work, layouts)
+        made = _Made("map", axes, trace, *statements(trace, axes[-1]))
+    params, reads = _params(made.trace, work)
+    axes = made.axes
     warps = _warps(axes) if target.backend == "triton" else 1
-    order = f"{family}/{target.backend}/{target.lanes}/{axes[-1].block}" if domain.reduces else ""
-    sizes = _size_symbols(trace, axes)
-    return Kernel(name, (*params, *scratch), axes, body, doc, sizes, family, warps, order), reads
+    stages = _stages(made, target)
+    order = f"{made.family}/{target.backend}/{target.lanes}/{axes[-1].block}" if domain.reduces else ""
+    sizes = _size_symbols(made.trace, axes)
+    params = (*params, *made.scratch)
+    return Kernel(name, params, axes, made.body, doc, sizes, made.family, warps, order, stages=stages), reads
 
 
-def _trace(roots: tuple[Node, ...], inputs: frozenset[Node], layouts: Mapping[Node, Layout], domain: Domain) -> Trace:
+@dataclass(frozen=True)
+class _Made:
+    """What a family made of a region: axes, trace, statements, and the scratch rows that these need."""
+
+    family: str
+    axes: tuple[Axis, ...]
+    trace: Trace
+    body: tuple[Stmt, ...]
+    scratch: tuple[Param, ...]
+
+
+def _reducing(work: Work, domain: Domain, target: Target) -> _Made:
+    """A region with reductions or scans: held on chip where that is possible, else read step by step in each pass.
+
+    What is held is read again for nothing, so that statistics are spelled in several passes; what is streamed, in one.
+    """
+    axes = (_row_axes if domain.inner == 1 else _column_axes)(domain, target)
+    family = "row" if domain.inner == 1 else "column"
+    if _held(domain, axes, target):
+        trace = _trace(expand_statistics(work.roots, work.inputs), work, domain)
+        body, scratch = statements(trace, axes[-1])
+        if not scratch or (domain.inner == 1 and _bytes(scratch) <= target.scratch_bytes):
+            return _Made("row, resident" if family == "row" else family, axes, trace, body, scratch)
+    trace = _trace(join_statistics(work.roots, work.inputs), work, domain)
+    return _Made(f"{family}, streamed", axes, trace, *statements(trace, axes[-1], keep=False))
+
+
+def _held(domain: Domain, axes: tuple[Axis, ...], target: Target) -> bool:
+    """True where a program's part of the domain stays on chip from one pass to the next."""
+    if axes[-1].role is Role.TILE:
+        return True
+    beside = axes[-2].block if domain.inner != 1 else 1
+    return target.backend == "cpp" and domain.reduced * beside <= target.row_elements
+
+
+def _trace(roots: tuple[Node, ...], work: Work, domain: Domain) -> Trace:
+    """`roots` traced over the domain, each stored where the output in its place goes."""
+    layouts = {**work.layouts, **{r: work.layouts[o] for r, o in zip(roots, work.outputs, strict=True)}}
     if domain.inner == 1:
-        tracer = Tracer(inputs, layouts, domain, _position("row", domain.rows), _position("col", domain.cols))
+        tracer = Tracer(work.inputs, layouts, domain, _position("row", domain.rows), _position("col", domain.cols))
     else:
         outer, row = _position("outer", domain.rows), _position("row", domain.cols)
-        tracer = Tracer(inputs, layouts, domain, outer, row, _position("col", domain.inner))
+        tracer = Tracer(work.inputs, layouts, domain, outer, row, _position("col", domain.inner))
     for k, root in enumerate(roots):
         tracer.output(root, _out_name(k, len(roots)))
     return tracer.trace
@@ -113,18 +152,16 @@ def _out_name(k: int, count: int) -> str:
     return "out" if count == 1 else f"out{k}"
 
 
-def _map_domain(
-    roots: tuple[Node, ...], inputs: frozenset[Node], layouts: Mapping[Node, Layout], target: Target
-) -> tuple[Domain, Trace]:
+def _map_domain(work: Work, target: Target) -> tuple[Domain, Trace]:
     """The split with the most columns along which every access has one stride; at worst the last dimension alone.
 
     On a CPU each part of a joined value must be one piece of the columns as well, for a loop of its own.
     """
-    core, _ = core_of(roots[0], inputs)
+    core, _ = core_of(work.roots[0], work.inputs)
     shape = tuple(d for d in core.shape if d != 1) or (1,)
     for k in range(len(shape)):
         domain = Domain(product(shape[:k]), product(shape[k:]), False)
-        trace = _trace(roots, inputs, layouts, domain)
+        trace = _trace(work.roots, work, domain)
         col = _position("col", domain.cols)
         pieces = target.backend != "cpp" or all(b.expr is col or col not in symbols(b.expr) for b in _bounds(trace))
         if pieces and all(coefficient(a, col) is not None for a in _accesses(trace)):
@@ -182,10 +219,13 @@ def _column_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
         enough = wrap(domain.kept).hi >= target.programs * wide
         col = Axis("col", domain.inner, Role.GRID, wide if enough else target.lanes)
         return (*outer, col, Axis("row", cols, Role.SERIAL))
-    lanes = _lanes(domain.inner, target.lanes)
-    together = target.tile_elements // lanes
-    held = cols <= together
-    row = Axis("row", cols, Role.TILE if held else Role.SERIAL, _power(cols) if held else together)
+    # The more columns side by side, the longer the pieces that are read: as many as leave two programs a unit.
+    held = cols <= target.tile_elements // target.lanes
+    most = target.tile_elements // _power(cols) if held else 4 * target.lanes
+    lanes = _lanes(domain.inner, most)
+    while lanes > target.lanes and wrap(domain.kept).hi < 2 * target.programs * lanes:
+        lanes //= 2
+    row = Axis("row", cols, Role.TILE if held else Role.SERIAL, _power(cols) if held else target.tile_elements // lanes)
     return (*outer, Axis("col", domain.inner, Role.GRID, lanes), row)
 
 
@@ -205,9 +245,14 @@ def _warps(axes: tuple[Axis, ...]) -> int:
     return min(16, max(1, _power(tile) // 256))
 
 
-def _fits(domain: Domain, scratch: tuple[Param, ...], target: Target) -> bool:
-    """True where a row, and what it keeps between passes, fits on chip."""
-    return domain.reduced <= target.row_elements and _bytes(scratch) <= target.scratch_bytes
+def _stages(made: _Made, target: Target) -> int:
+    """Steps of the serial axis under way at once: what waits for its turn takes `STAGED_BYTES` at most."""
+    if made.axes[-1].role is not Role.SERIAL:
+        return 1
+    loads = [{s for s in loop.body if isinstance(s, Load)} for loop in made.body if isinstance(loop, Loop)]
+    step = max((sum(s.out.dtype.bytes for s in found) for found in loads), default=0)
+    step *= math.prod(a.block for a in made.axes)
+    return max(1, min(target.stages, 1 + STAGED_BYTES // max(step, 1)))
 
 
 def _bytes(scratch: tuple[Param, ...]) -> int:
@@ -215,12 +260,10 @@ def _bytes(scratch: tuple[Param, ...]) -> int:
     return sum(p.dtype.bytes * width(p.shape, range(len(p.shape))) for p in scratch)
 
 
-def _params(
-    trace: Trace, roots: tuple[Node, ...], work: Work, layouts: Mapping[Node, Layout]
-) -> tuple[tuple[Param, ...], tuple[Node, ...]]:
-    reads = tuple(trace.reads)
+def _params(trace: Trace, work: Work) -> tuple[tuple[Param, ...], tuple[Node, ...]]:
+    """The parameters that are not scratch, inputs first, and the nodes behind the inputs."""
+    reads, layouts = tuple(trace.reads), work.layouts
     params = [Param(trace.reads[n], n.dtype, n.shape, layouts[n].strides) for n in reads]
-    params += [
-        Param(_out_name(k, len(roots)), r.dtype, r.shape, layouts[r].strides, "out") for k, r in enumerate(roots)
-    ]
+    for k, o in enumerate(work.outputs):
+        params.append(Param(_out_name(k, len(work.outputs)), o.dtype, o.shape, layouts[o].strides, "out"))
     return tuple(params), reads

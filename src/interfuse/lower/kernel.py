@@ -118,7 +118,11 @@ class Let:
 @dataclass(frozen=True)
 class Reduce:
     """out = op of arg along `axis`: sum, prod, max, min, any, all in arg's type; argmax, argmin give the first index
-    of the largest or smallest element as i64, where NaN is both."""
+    of the largest or smallest element as i64, where NaN is both.
+
+    Carried through a serial loop, a float may also be reduced by what takes more than one number to carry: mean, spread
+    (squared distances from the mean, summed) and expsum (exponentials of distances from the maximum, summed; -inf adds
+    nothing). None of them cancels or overflows where the passes that they replace would not."""
 
     out: Value
     op: str
@@ -153,10 +157,11 @@ class Store:
 
 @dataclass(frozen=True)
 class Loop:
-    """Run `body` for every index of the TILE or SERIAL axis named."""
+    """Run `body` for every index of the TILE or SERIAL axis named; `backwards` from its end, for what only stores."""
 
     axis: str
     body: tuple[Stmt, ...]
+    backwards: bool = False
 
 
 Stmt = Union[Load, Let, Reduce, Scan, Store, Loop]
@@ -180,8 +185,9 @@ class Kernel:
 
     `doc` lines go to the top of the printed file; `symbols` are the size symbols that the launch passes as integers;
     `family` names the schedule family, `warps` the GPU warps a program, `reduction_order` the key under which its
-    bits repeat. A `packed` kernel runs for several members in one launch, each with buffers and sizes of its own;
-    everything else here says what it does for one of them.
+    bits repeat, `stages` how many steps of a serial loop a GPU has under way: all but one of them fetch. A `packed`
+    kernel runs for several members in one launch, each with buffers and sizes of its own; everything else here says
+    what it does for one of them.
     """
 
     name: str
@@ -194,6 +200,7 @@ class Kernel:
     warps: int = 4
     reduction_order: str = ""
     packed: bool = False
+    stages: int = 1
 
     def axis(self, name: str) -> Axis:
         """The axis of that name."""

@@ -71,7 +71,7 @@ def _let(s: Let) -> str:
 
 def _statement(s: Stmt, w: Writer) -> None:
     if isinstance(s, Loop):
-        with w.block(f"for {s.axis}:"):
+        with w.block(f"for {s.axis}{' backwards' if s.backwards else ''}:"):
             for inner in s.body:
                 _statement(inner, w)
     elif isinstance(s, Load):
@@ -104,7 +104,7 @@ def show(kernel: Kernel) -> str:
         if kernel.packed:
             w.line("one launch for all members: each has buffers and sizes of its own")
         if kernel.warps != 1:
-            w.line(f"warps {kernel.warps}")
+            w.line(f"warps {kernel.warps}{f', {kernel.stages} stages' if kernel.stages > 1 else ''}")
         if kernel.reduction_order:
             w.line(f"bits repeat under {kernel.reduction_order}")
     return w.text()

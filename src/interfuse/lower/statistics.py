@@ -1,82 +1,188 @@
-"""Means and variances as sums. In: the outputs of a region. Out: the same with plain sums only.
+"""Statistics of a row in one pass or in several. In: the outputs of a region. Out: the same with reductions that
+kernels have.
 
-While a row is on chip a second pass over it costs no memory traffic, so the variance is the mean of squared distances
-from the mean: no cancellation. The same pass sums the distances too: what they add up to is what rounding left out of
-the mean, and is put back into both. Without it a norm of equal elements would be noise, where Welford's form gives 0.
-A streamed row pays two readings for it.
+Two forms, and the family chooses:
+
+    held   A row on chip is read again for nothing, so a variance is the mean of squared distances from the mean: no
+           cancellation. The same pass sums the distances too: what they add up to is what rounding left out of the
+           mean, and is put back into both. Without it a norm of equal elements would be noise.
+    once   A row that is streamed would be fetched for each pass, so `spread` (squared distances from the mean) is
+           reduced beside `mean`, and `expsum` (exponentials of distances from the maximum) beside `max`, in the pass
+           that makes the row first: the emitters' accumulators carry what these need.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from interfuse.ir import build as b
 from interfuse.ir.node import Node, with_inputs
 from interfuse.lower.domain import inside, width
 
-Pair = tuple[Node, tuple[int, ...]]
-"""A value and the axes that it is averaged over."""
+Axes = tuple[int, ...]
+Pair = tuple[Node, Axes]
+"""A value and the axes that it is reduced over."""
+
+
+def _number(value: float, like: Node) -> Node:
+    return b.broadcast(b.constant(value, like.dtype), like.shape)
 
 
 def _over(total: Node, count: float, hint: str) -> Node:
-    return b.apply("div", total, b.broadcast(b.constant(count, total.dtype), total.shape), hint=hint)
+    return b.apply("div", total, _number(count, total), hint=hint)
 
 
-def _count(x: Node, axes: tuple[int, ...]) -> int:
+def _count(x: Node, axes: Axes) -> int:
     return width(x.shape, axes)
 
 
-def _mean(x: Node, axes: tuple[int, ...]) -> Node:
+def _everywhere(kept: Node, x: Node, axes: Axes) -> Node:
+    """A reduction's result beside every element of `x` that went into it."""
+    return b.expand(b.reshape(kept, tuple(1 if k in axes else d for k, d in enumerate(x.shape))), x.shape)
+
+
+def _not_below(x: Node, least: float, hint: str) -> Node:
+    return b.apply("maximum", x, _number(least, x), hint=hint)
+
+
+# --- held on chip
+
+
+def _mean(x: Node, axes: Axes) -> Node:
     return _over(b.reduce("sum", x, axes, hint="total"), _count(x, axes), "mean")
 
 
-def _distances(x: Node, axes: tuple[int, ...]) -> tuple[Node, Node, Node]:
-    """(the mean as a plain sum gives it, each element's distance from it, the sum of those distances)."""
-    mean = _mean(x, axes)
-    kept = tuple(1 if k in axes else d for k, d in enumerate(x.shape))
-    centred = b.apply("sub", x, b.expand(b.reshape(mean, kept), x.shape), hint="centred")
-    return mean, centred, b.reduce("sum", centred, axes, hint="left_out")
+def _distances(x: Node, axes: Axes) -> tuple[Node, Node]:
+    """(each element's distance from the mean that a plain sum gives, the sum of those distances)."""
+    centred = b.apply("sub", x, _everywhere(_mean(x, axes), x, axes), hint="centred")
+    return centred, b.reduce("sum", centred, axes, hint="left_out")
 
 
-def _free_of_slip(x: Node, axes: tuple[int, ...]) -> Node:
+def _free_of_slip(x: Node, axes: Axes) -> Node:
     """Each element's distance from the true mean: from the one that was summed, less the average of those distances."""
-    _, centred, left = _distances(x, axes)
-    kept = tuple(1 if k in axes else d for k, d in enumerate(x.shape))
-    shift = b.expand(b.reshape(_over(left, _count(x, axes), "shift"), kept), x.shape)
-    return b.apply("sub", centred, shift, hint="centred")
+    centred, left = _distances(x, axes)
+    return b.apply("sub", centred, _everywhere(_over(left, _count(x, axes), "shift"), x, axes), hint="centred")
 
 
-def _centring(node: Node) -> Pair | None:
-    """(x, axes) where `node` is x less its own mean over axes."""
-    if node.op != "sub":
-        return None
-    x, mean = node.inputs[0], node.inputs[1]
-    while mean.op in ("reshape", "expand"):
-        mean = mean.inputs[0]
-    return (x, mean.attr("axes")) if mean.op == "mean" and mean.inputs[0] is x else None
-
-
-def _variance(x: Node, axes: tuple[int, ...], correction: float) -> Node:
-    _, centred, left = _distances(x, axes)
+def _held_spread(x: Node, axes: Axes) -> Node:
+    centred, left = _distances(x, axes)
     squares = b.reduce("sum", b.apply("mul", centred, centred, hint="squared"), axes, hint="squares")
     shifted = b.apply("mul", left, _over(left, _count(x, axes), "shift"), hint="shifted")
-    spread = b.apply("sub", squares, shifted, hint="spread")
     # Rounding may leave the difference of two equal numbers below 0, where a square root gives NaN.
-    spread = b.apply("maximum", spread, b.broadcast(b.constant(0, x.dtype), spread.shape), hint="spread")
+    return _not_below(b.apply("sub", squares, shifted, hint="spread"), 0, "spread")
+
+
+def _held_expsum(x: Node, axes: Axes) -> Node:
+    """The sum of exponentials, of -inf too: a finite shift leaves exp(-inf) = 0 of it."""
+    lowest = float(np.finfo(x.dtype.numpy).min)
+    top = _not_below(b.reduce("max", x, axes, hint="largest"), lowest, "shift")
+    return b.reduce("sum", b.apply("exp", b.apply("sub", x, _everywhere(top, x, axes))), axes, hint="total")
+
+
+def _of_variance(spread: Node, x: Node, axes: Axes, correction: float) -> Node:
     return _over(spread, max(_count(x, axes) - correction, 0), "variance")
 
 
+def _centring(node: Node, inputs: frozenset[Node]) -> Pair | None:
+    """(x, axes) where `node` is x less its own mean over axes."""
+    found = _reduced_operand(node, "mean", inputs) if node.op == "sub" else None
+    return None if found is None else (node.inputs[0], found.attr("axes"))
+
+
+def _reduced_operand(node: Node, op: str, inputs: frozenset[Node]) -> Node | None:
+    """The reduction `op` of the first operand that the second operand spreads over it again, if that is what it is."""
+    x, kept = node.inputs[0], _behind(node.inputs[1], inputs)
+    found = kept not in inputs and kept.op == op and kept.inputs[0] is x
+    return kept if found and node.inputs[1] is _everywhere(kept, x, kept.attr("axes")) else None
+
+
+def _behind(node: Node, inputs: frozenset[Node]) -> Node:
+    """What `node` spreads over more elements."""
+    while node not in inputs and node.op in ("reshape", "expand"):
+        node = node.inputs[0]
+    return node
+
+
 def expand_statistics(roots: tuple[Node, ...], inputs: frozenset[Node]) -> tuple[Node, ...]:
-    """The roots with `mean` and `variance` spelled out between them and `inputs`."""
+    """The roots with means, variances and their like spelled as plain sums between them and `inputs`: the form held."""
     memo: dict[Node, Node] = {i: i for i in inputs}
     nodes = inside(roots, inputs)
-    spread = {(n.inputs[0], n.attr("axes")) for n in nodes if n.op == "variance"}
+    spread = {(n.inputs[0], n.attr("axes")) for n in nodes if n.op in ("variance", "spread")}
     for node in nodes:
         parts = tuple(memo[i] for i in node.inputs)
+        axes = node.attr("axes")
         if node.op == "mean":
-            memo[node] = _mean(parts[0], node.attr("axes"))
-        elif (pair := _centring(node)) in spread and pair is not None:
+            memo[node] = _mean(parts[0], axes)
+        elif (pair := _centring(node, inputs)) in spread and pair is not None:
             memo[node] = _free_of_slip(parts[0], pair[1])
         elif node.op == "variance":
-            memo[node] = _variance(parts[0], node.attr("axes"), node.attr("correction"))
+            memo[node] = _of_variance(_held_spread(parts[0], axes), parts[0], axes, node.attr("correction"))
+        elif node.op == "spread":
+            memo[node] = _held_spread(parts[0], axes)
+        elif node.op == "expsum":
+            memo[node] = _held_expsum(parts[0], axes)
         else:
             memo[node] = with_inputs(node, parts)
     return tuple(memo[r] for r in roots)
+
+
+# --- read once
+
+
+def join_statistics(roots: tuple[Node, ...], inputs: frozenset[Node]) -> tuple[Node, ...]:
+    """The roots with variances as `spread` and sums of exponentials as `expsum`: the form that reads its operand once.
+
+    A mean without a variance beside it stays a plain sum.
+    """
+    memo: dict[Node, Node] = {i: i for i in inputs}
+    nodes = inside(roots, inputs)
+    spread = {(n.inputs[0], n.attr("axes")) for n in nodes if n.op in ("variance", "spread")}
+    for node in nodes:
+        parts = tuple(memo[i] for i in node.inputs)
+        axes = node.attr("axes")
+        if node.op == "mean" and (node.inputs[0], axes) not in spread:
+            memo[node] = _mean(parts[0], axes)
+        elif node.op == "variance":
+            memo[node] = _of_variance(b.reduce("spread", parts[0], axes), parts[0], axes, node.attr("correction"))
+        elif (found := _exponentials(node, inputs)) is not None:
+            top, guarded = found
+            memo[node] = _joined_exponentials(memo[top.inputs[0]], memo[top], axes, guarded)
+        else:
+            memo[node] = with_inputs(node, parts)
+    return tuple(memo[r] for r in roots)
+
+
+def _exponentials(node: Node, inputs: frozenset[Node]) -> tuple[Node, bool] | None:
+    """The maximum from which `node` measures what it sums the exponentials of: sum(exp(x - max of x)).
+
+    With True where it measures from 0 instead when the maximum is infinite, as logsumexp does.
+    """
+    if node.op != "sum" or node.inputs[0] in inputs or node.inputs[0].op != "exp":
+        return None
+    apart = node.inputs[0].inputs[0]
+    if apart in inputs or apart.op != "sub":
+        return None
+    plain = _reduced_operand(apart, "max", inputs)
+    top = plain or _finite_maximum(apart, inputs)
+    return (top, plain is None) if top is not None and top.attr("axes") == node.attr("axes") else None
+
+
+def _finite_maximum(apart: Node, inputs: frozenset[Node]) -> Node | None:
+    """The maximum of x where `apart` is x - where(isinf(maximum), 0, maximum)."""
+    x, shift = apart.inputs[0], _behind(apart.inputs[1], inputs)
+    if shift in inputs or shift.op != "where" or apart.inputs[1] is not b.expand(shift, x.shape):
+        return None
+    test, zero, top = shift.inputs
+    zero, kept = _behind(zero, inputs), _behind(top, inputs)
+    if kept in inputs or kept.op != "max" or kept.inputs[0] is not x or zero.op != "const" or zero.attr("value") != 0:
+        return None
+    at_once = test not in inputs and test is b.apply("isinf", top)
+    return kept if at_once and _everywhere(kept, x, kept.attr("axes")) is b.expand(top, x.shape) else None
+
+
+def _joined_exponentials(x: Node, top: Node, axes: Axes, guarded: bool) -> Node:
+    """The sum of exp(x - top) by `expsum`; `guarded` where the shift is 0 instead of an infinite maximum."""
+    total = b.reduce("expsum", x, axes, hint="total")
+    if guarded:  # exp(-inf) of every element, or some exp(inf)
+        return b.apply("where", b.apply("isinf", top), b.apply("exp", top, hint="unshifted"), total, hint="total")
+    return b.apply("add", total, b.apply("sub", top, top, hint="nothing"), hint="total")  # inf - inf is NaN

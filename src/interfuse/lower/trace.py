@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
 
+import numpy as np
+
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir.dtypes import BOOL, I64
 from interfuse.ir.index import (
@@ -230,17 +232,30 @@ class Tracer:
         if node.op in ("argmax", "argmin"):
             return self._add(Let(self._new(node.hint or node.op, node, ()), "const", (), (("value", 0),)), depth[part])
         cols = self._domain.reduced
+        if node.op == "spread":
+            return self._made_of("sub", part, part)  # 0, or NaN of what is not finite
+        if node.op == "expsum":
+            lowest = self._constant(float(np.finfo(node.dtype.numpy).min), node)
+            shift = self._made_of("maximum", part, lowest)
+            part = self._made_of("exp", self._made_of("sub", part, shift))
         if node.op == "prod" and cols > 1:
             raise UnsupportedError("prod of a value that is the same in every column")
-        if node.op == "sum" and cols > 1:
-            value = float(cols) if node.dtype.is_float else cols
-            count = self._add(Let(self._new("columns", node, ()), "const", (), (("value", value),)), 0)
+        if node.op in ("sum", "expsum") and cols > 1:
+            count = self._constant(float(cols) if node.dtype.is_float else cols, node)
             return self._add(Let(self._new(node.hint or node.op, node, part.axes), "mul", (part, count)), depth[part])
         return (
             part
             if part.dtype is node.dtype
             else self._add(Let(self._new(node.op, node, part.axes), "cast", (part,)), depth[part])
         )
+
+    def _constant(self, value: float, node: Node) -> Value:
+        return self._add(Let(self._new("constant", node, ()), "const", (), (("value", value),)), 0)
+
+    def _made_of(self, op: str, *args: Value) -> Value:
+        """`op` of values that are the same in every column."""
+        out = Value(self._names.take(op), args[0].dtype, args[0].axes)
+        return self._add(Let(out, op, args), max(self.trace.depth[a] for a in args))
 
     def _scanned(self, node: Node, part: Value, index: tuple[Expr, ...]) -> Value:
         axis = node.attr("axis")

@@ -137,7 +137,9 @@ def statements(trace: Trace, col: Axis, keep: bool = True) -> tuple[tuple[Stmt, 
         ]
         phase = columns.phase(number, serial)
         if phase:
-            body.append(Loop(col.name, tuple(phase)))
+            # What was read last is likeliest to be in a cache still.
+            again = not keep and number > 0 and not any(isinstance(s, (Reduce, Scan)) for s in phase)
+            body.append(Loop(col.name, tuple(phase), again))
     body += [s for s in trace.stores if not columns.in_loop(s)]
     scratch = tuple(Param(name, value.dtype, (col.extent,), (1,), "scratch") for value, name in columns.kept.items())
     return tuple(body), scratch

@@ -33,6 +33,14 @@ template <class Body> INLINE inline void for_vectors(long extent, Body body, lon
     if (at < extent) body(at, extent - at);
 }
 
+//: for_vectors_back
+// for_vectors from the end of the axis.
+template <class Body> INLINE inline void for_vectors_back(long extent, Body body, long start = 0) {
+    const long end = start + (extent - start) / LANES * LANES;
+    if (end < extent) body(end, extent - end);
+    for (long at = end - LANES; at >= start; at -= LANES) body(at, LANES);
+}
+
 //: reduce_vectors
 // body(at, n, part) for each vector of an axis. Four parts take turns, so that four sums are in flight at once; which
 // element goes to which part depends on the extent alone.
@@ -48,11 +56,11 @@ template <class Body> INLINE inline void reduce_vectors(long extent, Body body, 
 }
 
 //: reduce_long_vectors
-// reduce_vectors in pieces of 16 rounds, with carry() after each.
-template <class Body, class Carry>
+// reduce_vectors in pieces of 16 rounds, the first one of `rounds`, with carry() after each.
+template <int rounds = 16, class Body, class Carry>
 INLINE inline void reduce_long_vectors(long extent, Body body, Carry carry, long start = 0) {
-    for (; start < extent; start += 64 * LANES) {
-        reduce_vectors(min(start + 64 * LANES, extent), body, start);
+    for (long end = start + 4 * rounds * LANES; start < extent; start = end, end += 64 * LANES) {
+        reduce_vectors(min(end, extent), body, start);
         carry();
     }
 }
@@ -70,11 +78,11 @@ template <class Body> INLINE inline void reduce_each(long extent, Body body, lon
 }
 
 //: reduce_long_each
-// reduce_each in pieces of 16 rounds, with carry() after each.
-template <class Body, class Carry>
+// reduce_each in pieces of 16 rounds, the first one of `rounds`, with carry() after each.
+template <int rounds = 16, class Body, class Carry>
 INLINE inline void reduce_long_each(long extent, Body body, Carry carry, long start = 0) {
-    for (; start < extent; start += 64) {
-        reduce_each(min(start + 64, extent), body, start);
+    for (long end = start + 4 * rounds; start < extent; start = end, end += 64) {
+        reduce_each(min(end, extent), body, start);
         carry();
     }
 }

@@ -143,6 +143,106 @@ template <class V, class I, bool largest> struct Place {
     }
 };
 
+//: Moments
+// The mean of elements and their squared distances from it, summed, in one pass. A piece of elements adds up distances
+// from a pivot and their squares; carry() joins it to the others in double. The pivot is the mean of the piece before. The
+// first piece starts from its own first element and is short, and the second from an element of the first, so that an
+// outlier at the start costs no digits. Lanes have results of their own where Wide has lanes, one in common where it is a
+// single double.
+template <class V, class Wide, int parts> struct Moments {
+    V pivot = {}, last = {}, sum[parts] = {}, squares[parts] = {};
+    long taken = 0, count = 0;
+    Wide total = {}, apart = {};
+    static constexpr bool common = sizeof(Wide) < sizeof(V);
+    static INLINE V finite(V x) { return x - x == V{} ? x : V{}; }
+    static INLINE Wide whole(V x) {
+        if constexpr (common) return across(to<f64v>(x), [](auto a, auto b) INLINE { return a + b; });
+        else return to<Wide>(x);
+    }
+    static INLINE V joined(const V* p) {
+        if constexpr (parts == 1) return p[0];
+        else return (p[0] + p[1]) + (p[2] + p[3]);
+    }
+    INLINE void take(V from, int k) {
+        sum[k % parts] += from;
+        squares[k % parts] += from * from;
+    }
+    INLINE void add(V x, int k) {
+        if (__builtin_expect((count | taken) == 0, 0)) pivot = finite(x);
+        taken += 1;
+        last = x;
+        take(x - pivot, k);
+    }
+    INLINE void add(V x, long n, int k) {
+        if (__builtin_expect((count | taken) == 0, 0)) pivot = finite(splat<V>(x[n - 1]));
+        taken += n;
+        last = x;
+        take(first_lanes(V(x - pivot), n, V{}), k);
+    }
+    INLINE void carry() {
+        Wide from;
+        if constexpr (common) from = pivot[0];
+        else from = to<Wide>(pivot);
+        const double here = (double)taken, before = (double)count;
+        const Wide s = whole(joined(sum)), piece = from * here + s;
+        apart += whole(joined(squares)) - s * s / here;
+        if (count) {
+            const Wide gap = piece / here - total / before;
+            apart += gap * gap * (here * before / (here + before));
+        }
+        if constexpr (common) pivot = finite(splat<V>(count ? typename Element<V>::type(piece / here) : last[0]));
+        else pivot = finite(count ? to<V>(piece / here) : last);
+        total += piece;
+        count += taken;
+        taken = 0;
+        for (int k = 0; k < parts; ++k) sum[k] = squares[k] = V{};
+    }
+    INLINE Wide mean_in_double() const { return total / (double)count; }
+    INLINE auto mean() const {
+        if constexpr (common) return (typename Element<V>::type)mean_in_double();
+        else return to<V>(mean_in_double());
+    }
+    INLINE auto spread() const {
+        if constexpr (common) return (typename Element<V>::type)(apart < 0 ? 0 : apart);
+        else return max_(to<V>(apart), V{});
+    }
+};
+
+//: ExpSum
+// The sum of exp(element - top) in one pass, `top` being the largest so far, in parts that are carried into double now
+// and then. It starts from the lowest finite number, so that -inf adds nothing.
+template <class V, class Wide, int parts> struct ExpSum {
+    V highest, top[parts], total[parts] = {};
+    Wide carried = {};
+    template <class T> INLINE explicit ExpSum(T lowest) : highest(splat<V>(lowest)) {
+        for (V& t : top) t = highest;
+    }
+    INLINE void add(V x, int part) {
+        const int k = part % parts;
+        const V apart = x - top[k], weight = exp_(V(-abs_(apart)));
+        total[k] = apart > V{} ? V(total[k] * weight + 1) : V(total[k] + weight);
+        top[k] = max_(top[k], x);
+    }
+    INLINE void add(V x, long n, int k) { add(first_lanes(x, n, splat<V>(-__builtin_inff())), k); }
+    INLINE void carry() {
+        V best = top[0];
+        for (int k = 1; k < parts; ++k) best = max_(best, top[k]);
+        carried *= to<Wide>(exp_(V(highest - best)));
+        for (int k = 0; k < parts; ++k) {
+            carried += to<Wide>(V(total[k] * exp_(V(top[k] - best))));
+            total[k] = V{};
+            top[k] = best;
+        }
+        highest = best;
+    }
+    INLINE V value() const { return to<V>(carried); }
+    INLINE auto over_lanes() const {
+        const auto best = across(highest, [](auto a, auto b) INLINE { return max_(a, b); });
+        const Wide scaled = carried * to<Wide>(exp_(V(highest - splat<V>(best))));
+        return typename Element<V>::type(across(scaled, [](auto a, auto b) INLINE { return a + b; }));
+    }
+};
+
 //: Any
 // True once any was.
 template <class B> struct Any {

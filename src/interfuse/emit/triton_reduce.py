@@ -1,0 +1,171 @@
+"""Reductions that carry more than one number, as Triton text. In: how an operand and its axis are spelled. Out: lines
+before, in and after a serial loop, and the results.
+
+No step of the loop joins lanes, so programs do not wait for each other's warps; what the lanes carry is joined once at
+the end, in a fixed order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from interfuse.base.errors import UnsupportedError
+from interfuse.emit import triton_prelude as prelude
+from interfuse.emit.triton_lanes import Lane
+from interfuse.ir.dtypes import DType
+from interfuse.lower.kernel import Reduce
+
+JOINS = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
+"""What joins the parts of each scan."""
+
+PLACES = frozenset(("argmax", "argmin"))
+"""Reductions that give a place."""
+
+COMBINE = {
+    "argmax": "larger_first({0}, {1})",
+    "argmin": "smaller_first({0}, {1})",
+    "sum": "{0} + {1}",
+    "prod": "{0} * {1}",
+    "max": "nan_max({0}, {1})",
+    "min": "nan_min({0}, {1})",
+    "any": "{0} | {1}",
+    "all": "{0} & {1}",
+}
+
+MOMENTS = frozenset(("mean", "spread"))
+"""Reductions that one pair of sums gives."""
+
+COMPOSITE = MOMENTS | {"expsum"}
+"""Reductions that carry more than one number; a maximum comes out of an `expsum` as well."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What is reduced: `text` of `dtype` in lanes of `shape`, `mask` where lanes may pass the end ("" where not).
+
+    `kept` is the shape without the axis's lanes, `along` the arguments of a reduction by which Triton finds it, `lane`
+    its dimension, `first` how many of the `count` elements the first step has, `start` the loop's variable.
+    """
+
+    text: str
+    dtype: DType
+    mask: str
+    shape: str
+    kept: str
+    along: str
+    lane: int
+    first: int
+    count: int
+    start: str
+
+    @staticmethod
+    def of(s: Reduce, text: str, lanes: Mapping[str, Lane], mask: str) -> Operand:
+        """The operand of `s`, spelled `text`."""
+        lane = lanes[s.axis]
+        extent, block = lane.axis.extent, lane.axis.block
+        if not isinstance(extent, int):
+            raise UnsupportedError(f"{s.op} over {extent} elements: Triton kernels need a fixed number")
+        blocks = [x.block if x.axis.name in s.arg.axes else "1" for x in lanes.values()]
+        kept = ["1" if x is lane else b for x, b in zip(lanes.values(), blocks, strict=True)]
+        several = lane.rank > 1
+        return Operand(
+            text,
+            s.arg.dtype,
+            mask,
+            _shape(blocks),
+            _shape(kept) if several else "()",
+            f", axis={lane.dim}, keep_dims=True" if several else "",
+            lane.dim,
+            min(block, extent),
+            extent,
+            f"{s.axis}_start",
+        )
+
+    def masked(self, text: str, rest: str) -> str:
+        """`text` with `rest` in the lanes past the end."""
+        return f"tl.where({self.mask}, {text}, {rest})" if self.mask else text
+
+
+@dataclass(frozen=True)
+class Carried:
+    """Lines before the loop, in each step, after it; `results` by operator."""
+
+    before: tuple[str, ...]
+    step: tuple[str, ...]
+    after: tuple[str, ...]
+    results: dict[str, str]
+
+
+def distinct(carried: Iterable[Carried]) -> list[Carried]:
+    """Everything that is carried, once."""
+    return list({made.before: made for made in carried}.values())
+
+
+def _shape(blocks: list[str]) -> str:
+    return f"({', '.join(blocks)}{',' if len(blocks) == 1 else ''})"
+
+
+def moments(x: Operand, own: Callable[[str], str]) -> Carried:
+    """Mean and spread from the sums of distances from a pivot and of their squares.
+
+    The pivot is the mean of the first step's elements: near enough to all of them that nothing cancels, and exact where
+    they are equal. `own` gives a free name like the one wished for.
+    """
+    pivot, total, squares, apart = (own(f"{x.text}_{wish}") for wish in ("pivot", "sum", "squares", "apart"))
+    kind = prelude.TYPES[x.dtype]
+    by_count = prelude.operator_text("div", x.dtype).format(total, float(x.count))
+    return Carried(
+        (
+            f"{pivot} = tl.full({x.kept}, 0.0, {kind})",
+            f"{total} = tl.full({x.shape}, 0.0, {kind})",
+            f"{squares} = tl.full({x.shape}, 0.0, {kind})",
+        ),
+        (
+            f"if {x.start} == 0:",
+            f"    {pivot} = finite(tl.sum({x.masked(x.text, '0.0')}{x.along}) / {float(x.first)})",
+            f"{apart} = {x.masked(f'{x.text} - {pivot}', '0.0')}",
+            f"{total} = {total} + {apart}",
+            f"{squares} = {squares} + {apart} * {apart}",
+        ),
+        (f"{total} = tl.sum({total}{x.along})", f"{squares} = tl.sum({squares}{x.along})"),
+        {
+            "mean": f"{pivot} + {by_count}",
+            "spread": f"nan_max({squares} - {total} * {by_count}, 0.0)",
+        },
+    )
+
+
+def expsum(x: Operand, own: Callable[[str], str]) -> Carried:
+    """The sum of exp(element - maximum), each lane measuring from its own largest element so far.
+
+    A lane starts from the lowest finite number, so that -inf adds nothing.
+    """
+    top, total = own(f"{x.text}_top"), own(f"{x.text}_total")
+    kind, lowest = prelude.TYPES[x.dtype], prelude.literal(float(np.finfo(x.dtype.numpy).min), x.dtype)
+    highest = own(f"{x.text}_highest")
+    keep = ", keep_dims=True" if x.along else ""
+    given = x.masked(x.text, 'float("-inf")')
+    return Carried(
+        (f"{top} = tl.full({x.shape}, {lowest}, {kind})", f"{total} = tl.full({x.shape}, 0.0, {kind})"),
+        (f"{top}, {total} = weighed({top}, {total}, {given})",),
+        (
+            f"{highest} = tl.reduce({top}, {x.lane}, nan_max{keep})",
+            f"{total} = tl.sum({total} * libdevice.exp({top} - {highest}){x.along})",
+        ),
+        {"expsum": total, "max": f'tl.where({total} == 0, float("-inf"), {highest})'},
+    )
+
+
+def identity(op: str, dtype: DType) -> str:
+    """What leaves a reduction of `dtype` as it is, as a Python number."""
+    if op in ("any", "all"):
+        return str(op == "all")
+    if op in ("sum", "prod"):
+        return prelude.literal(op == "prod", dtype)
+    if dtype.is_float:
+        return prelude.literal(float("-inf") if op in ("max", "argmax") else float("inf"), dtype)
+    limits = np.iinfo(dtype.numpy)
+    return prelude.literal(limits.min if op in ("max", "argmax") else limits.max, dtype)
