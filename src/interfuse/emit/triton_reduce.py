@@ -47,7 +47,7 @@ class Operand:
     """What is reduced: `text` of `dtype` in lanes of `shape`, `mask` where lanes may pass the end ("" where not).
 
     `kept` is the shape without the axis's lanes, `along` the arguments of a reduction by which Triton finds it, `lane`
-    its dimension, `first` how many of the `count` elements the first step has, `start` the loop's variable.
+    its dimension, `first` how many of the `count` elements the first step has (0 where they are not known), `start` the loop's variable.
     """
 
     text: str
@@ -66,8 +66,9 @@ class Operand:
         """The operand of `s`, spelled `text`."""
         lane = lanes[s.axis]
         extent, block = lane.axis.extent, lane.axis.block
-        if not isinstance(extent, int):
+        if s.op in MOMENTS and not isinstance(extent, int):
             raise UnsupportedError(f"{s.op} over {extent} elements: Triton kernels need a fixed number")
+        count = extent if isinstance(extent, int) else 0
         blocks = [x.block if x.axis.name in s.arg.axes else "1" for x in lanes.values()]
         kept = ["1" if x is lane else b for x, b in zip(lanes.values(), blocks, strict=True)]
         several = lane.rank > 1
@@ -79,8 +80,8 @@ class Operand:
             _shape(kept) if several else "()",
             f", axis={lane.dim}, keep_dims=True" if several else "",
             lane.dim,
-            min(block, extent),
-            extent,
+            min(block, count),
+            count,
             f"{s.axis}_start",
         )
 
