@@ -47,7 +47,8 @@ class Operand:
     """What is reduced: `text` of `dtype` in lanes of `shape`, `mask` where lanes may pass the end ("" where not).
 
     `kept` is the shape without the axis's lanes, `along` the arguments of a reduction by which Triton finds it, `lane`
-    its dimension, `first` how many of the `count` elements the first step has (0 where they are not known), `start` the loop's variable.
+    its dimension, `first` how many of the `count` elements the first step has (0 where they are not known), `start` the
+    loop's variable.
     """
 
     text: str
