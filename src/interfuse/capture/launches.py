@@ -17,6 +17,7 @@ from interfuse.ir.node import Node
 
 _NONE = frozenset(
     (
+        "copy_",  # eager wrote there at once: only a functional graph copies
         "_unsafe_view",
         "empty",
         "empty_strided",

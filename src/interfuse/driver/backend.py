@@ -78,6 +78,7 @@ class Backend:
             inference_compiler=step("inference"),
             partition_fn=min_cut_rematerialization_partition,
             decompositions=table(),
+            keep_inference_input_mutations=True,
         )
         return compiler(gm, list(inputs))
 

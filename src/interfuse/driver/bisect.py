@@ -188,6 +188,7 @@ class _Tries:
         given = self._backend.given.get(number)
         if given is None or plan.graph.symbols:
             return replace(found, note="its inputs were not seen, so it cannot be judged alone.")
+        region = trial.unwritten(region, plan.graph)
         own = trial.alone(region, plan.graph)
         seen = values_of(plan.graph, own.inputs, given)
         error, has_exact = _alone(region, own, made, seen)

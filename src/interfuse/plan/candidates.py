@@ -19,6 +19,7 @@ from interfuse.ir.graph import Call
 from interfuse.ir.layout import Layout, base_of
 from interfuse.ir.node import Node
 from interfuse.lower.families import Target, Work, lower
+from interfuse.lower.in_place import check_in_place
 from interfuse.lower.kernel import Kernel
 from interfuse.plan.flow import OUTPUT, Flow, cut, library_calls
 from interfuse.plan.plan import Candidate, KernelStep, LibraryStep, PackStep, ProviderStep
@@ -81,15 +82,22 @@ def fused(calls: frozenset[int], context: Context, name: str = "kernel", doc: tu
     try:
         if context.target is None:
             raise UnsupportedError("no kernels are generated for this device")
-        outputs = outputs_of(calls, context.flow)
+        writes = context.flow.writes
+        over = {writes[k][1]: writes[k][0] for k in sorted(calls & writes.keys())}
+        pure = calls - writes.keys()
+        outputs = outputs_of(pure, context.flow)
         if not outputs:
             raise UnsupportedError("nothing that anyone reads")
-        roots, inputs = cut(outputs, calls, context.flow)
-        kernel, reads = lower(name, Work(outputs, inputs, context.layouts, roots), context.target, doc)
+        roots, inputs = cut(outputs, pure, context.flow)
+        layouts = {**context.layouts, **{value: context.layouts[place] for value, place in over.items()}}
+        kernel, reads = lower(name, Work(outputs, inputs, layouts, roots), context.target, doc)
+        names = dict(zip((*reads, *outputs), (p.name for p in kernel.params if p.mode != "scratch"), strict=True))
+        for value, place in over.items():
+            check_in_place(kernel, names.get(place), names[value])
     except UnsupportedError as error:
         context.tried[calls] = str(error)
         raise
-    step = KernelStep(kernel, reads, outputs)
+    step = KernelStep(kernel, reads, outputs, tuple(over.items()))
     context.tried[calls] = (kernel, step)
     return step
 

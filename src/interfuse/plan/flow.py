@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from interfuse.base.errors import GraphError
 from interfuse.ir import build as b
-from interfuse.ir.graph import Graph
+from interfuse.ir.graph import Graph, Ref
 from interfuse.ir.layout import base_of
 from interfuse.ir.node import Node, with_inputs
 from interfuse.ir.ops import MOVES
@@ -28,6 +28,7 @@ class Flow:
     leaves    call -> the anchors and inputs it reads  needed  the calls that outputs or effects need, in order
     readers   anchor -> the calls that read it; -1 is the graph's output
     made_by   any result, also of views and constants -> the first call that gives it
+    writes    call that only puts a value of the graph into an input -> (input, value)
     """
 
     graph: Graph
@@ -38,6 +39,7 @@ class Flow:
     needed: tuple[int, ...]
     readers: dict[Node, tuple[int, ...]]
     made_by: dict[Node, int]
+    writes: dict[int, tuple[Node, Node]]
 
 
 OUTPUT = -1
@@ -76,7 +78,26 @@ def analyse(graph: Graph) -> Flow:
             for leaf in find_leaves((output.node,), producer, inputs, stands_for):
                 readers.setdefault(leaf, []).append(OUTPUT)
     once = {n: tuple(dict.fromkeys(r)) for n, r in readers.items()}
-    return Flow(graph, producer, inputs, stands_for, leaves, needed, once, made_by)
+    writes = _writes(graph, producer, inputs)
+    return Flow(graph, producer, inputs, stands_for, leaves, needed, once, made_by, writes)
+
+
+def _writes(graph: Graph, producer: dict[Node, int], inputs: frozenset[Node]) -> dict[int, tuple[Node, Node]]:
+    """The copies by which a functional graph ends where the model mutates its inputs.
+
+    Only those that are the one write of their input, and the first of their value: others stay plain calls.
+    """
+    changed = [n for c in graph.calls if c.effect == "mutation" for n in dict.fromkeys(c.operands)]
+    found: dict[int, tuple[Node, Node]] = {}
+    for k, call in enumerate(graph.calls):
+        if call.target != "aten.copy_.default" or call.args != (Ref(0), Ref(1)) or len(call.operands) != 2:
+            continue
+        place, value = call.operands
+        alike = (place.dtype, place.shape) == (value.dtype, value.shape)
+        once = changed.count(place) == 1 and all(value is not v for _, v in found.values())
+        if place in inputs and value in producer and alike and once:
+            found[k] = (place, value)
+    return found
 
 
 def _made_by(graph: Graph) -> dict[Node, int]:

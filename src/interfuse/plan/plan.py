@@ -27,13 +27,15 @@ class LibraryStep:
 
 @dataclass(frozen=True)
 class KernelStep:
-    """Launch a generated kernel; `operands[k]` is the node behind parameter k that is not scratch (inputs, then
-    outputs).
+    """Launch a generated kernel: `inputs`, then `outputs` are the nodes behind its parameters that are not scratch.
+
+    `over` names outputs that are written over an input of the graph instead of into memory of their own.
     """
 
     kernel: Kernel
     inputs: tuple[Node, ...]
     outputs: tuple[Node, ...]
+    over: tuple[tuple[Node, Node], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,11 @@ class PackStep:
     def inputs(self) -> tuple[Node, ...]:
         """What all members read."""
         return tuple(dict.fromkeys(n for m in self.members for n in m.inputs))
+
+    @property
+    def over(self) -> tuple[tuple[Node, Node], ...]:
+        """What all members write over inputs of the graph."""
+        return tuple(pair for m in self.members for pair in m.over)
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,11 @@ class Candidate:
     bytes: int
     launches: int
     family: str = "library"
+
+    @property
+    def over(self) -> tuple[tuple[Node, Node], ...]:
+        """What the candidate writes over inputs of the graph, (value, input) each; the library's calls do not count."""
+        return tuple(pair for s in self.steps if isinstance(s, (KernelStep, PackStep)) for pair in s.over)
 
     @property
     def note(self) -> str:

@@ -69,7 +69,9 @@ def plan(
     groups = former.run()
     _join_activations(groups, flow)
     _keep_to_eagers_memory(former, flow, rejected)
-    packs = form(groups, context, lambda k: _fusable(flow, k), lambda union, why: rejected.append((union, why)))
+    _join_writes(groups, context, rejected)
+    in_kernels = {k for k in flow.needed if _fusable(flow, k) or k in flow.writes}
+    packs = form(groups, context, in_kernels.__contains__, lambda union, why: rejected.append((union, why)))
     kernels: dict[Kernel, str] = {}
     regions = tuple(_region(calls, packs.get(calls, ()), context, off, kernels) for calls in groups.ordered())
     _note(graph, regions, rejected, record)
@@ -127,6 +129,24 @@ def _join_activations(groups: Grouping, flow: Flow) -> None:
             groups.merge(groups.group_of[k], group)
 
 
+def _join_writes(groups: Grouping, context: Context, rejected: list[tuple[frozenset[int], str]]) -> None:
+    """Let a kernel write its results straight into inputs of the graph, where nothing else reads these any more."""
+    flow = context.flow
+    for k, (_, value) in flow.writes.items():
+        maker = groups.group_of[flow.producer[value]]
+        calls = groups.members[maker]
+        if k not in groups.group_of or not all(_fusable(flow, c) or c in flow.writes for c in calls):
+            continue
+        try:
+            if groups.would_loop(maker, groups.group_of[k]):
+                raise UnsupportedError("the input that would be written is still read")
+            fused(calls | {k}, context)
+        except UnsupportedError as error:
+            rejected.append((calls | {k}, str(error)))
+        else:
+            groups.merge(maker, groups.group_of[k])
+
+
 def _keep_to_eagers_memory(former: Former, flow: Flow, rejected: list[tuple[frozenset[int], str]]) -> None:
     """Split regions until running them needs no more memory at once than the calls one by one."""
     groups = former.groups
@@ -161,7 +181,7 @@ def _region(
 ) -> Region:
     """The region of `calls`; of a pack where it has `members`."""
     graph = context.flow.graph
-    name = f"{region_name(members[0], graph)} x{len(members)}" if members else region_name(calls, graph)
+    name = f"{_pure_name(members[0], context)} x{len(members)}" if members else _pure_name(calls, context)
     library, reads = library_candidate(calls, context)
     outputs = outputs_of(calls, context.flow)
     candidates: list[Candidate] = [library]
@@ -174,7 +194,8 @@ def _region(
             candidates = [*faster, library]
         except UnsupportedError as error:
             reason = str(error)
-    opaque = next((graph.calls[k].reason for k in sorted(calls) if graph.calls[k].opaque), "")
+    pure = calls - context.flow.writes.keys() or calls
+    opaque = next((graph.calls[k].reason for k in sorted(pure) if graph.calls[k].opaque), "")
     read = set(reads)
     for c in candidates:
         for step in c.steps:
@@ -190,7 +211,7 @@ def _faster(calls: frozenset[int], name: str, context: Context, kernels: dict[Ke
     """The candidates beside the library's."""
     graph = context.flow.graph
     linears = [n for k in sorted(calls) if (n := linear_of(graph.calls[k])) is not None]
-    if not linears and any(graph.calls[k].opaque for k in calls):
+    if not linears and any(graph.calls[k].opaque for k in calls - context.flow.writes.keys() or calls):
         return []
     if not linears:
         return [fused_candidate(_kernel(calls, name, context, kernels), context)]
@@ -248,7 +269,7 @@ def _packed(members: Sequence[frozenset[int]], context: Context, kernels: dict[K
     """All members in one launch; and one launch each, where few kernels serve them."""
     assert context.target is not None
     steps, graph = [fused(m, context) for m in members], context.flow.graph
-    name = region_name(members[0], graph)
+    name = _pure_name(members[0], context)
     kernel, sizes = pack([s.kernel for s in steps], "kernel", unit=unit_of(context.target))
     sources = sorted({graph.calls[k].source for k in members[0]} - {""})
     doc = (
@@ -258,7 +279,8 @@ def _packed(members: Sequence[frozenset[int]], context: Context, kernels: dict[K
     )
     kernel = replace(kernel, name=_named(kernel, f"pack_{name}", kernels), doc=doc)
     found = [packed_candidate(PackStep(kernel, tuple(steps), tuple(sizes)), context)]
-    if len({canonical(s.kernel) for s in steps}) > MOST_APART:
+    # What is written over cannot be computed again, so all of it has to happen in the one launch that may fail.
+    if any(s.over for s in steps) or len({canonical(s.kernel) for s in steps}) > MOST_APART:
         return found
     each = [fused_candidate(_kernel(m, name, context, kernels), context) for m in members]
     seconds = sum(c.estimate.seconds for c in each)
@@ -295,6 +317,11 @@ def region_name(calls: frozenset[int], graph: Graph) -> str:
     names = [short_name(graph.calls[k].target) for k in sorted(calls)]
     short = [n for i, n in enumerate(names) if i == 0 or n != names[i - 1]]
     return "+".join(short) if len(short) <= 6 else "+".join((*short[:3], f"{len(short) - 4} more", short[-1]))
+
+
+def _pure_name(calls: frozenset[int], context: Context) -> str:
+    """The name of a region, without what it only writes back."""
+    return region_name(calls - context.flow.writes.keys() or calls, context.flow.graph)
 
 
 def _sorted(nodes: set[Node] | frozenset[Node]) -> tuple[Node, ...]:

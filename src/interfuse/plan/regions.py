@@ -26,7 +26,8 @@ MOST_CALLS = 64
 class Grouping:
     """Regions under construction: which call is in which group, and the edges between groups.
 
-    An edge leads from the maker of a value to its reader, and from one call with an effect to the next of its kind.
+    An edge leads from the maker of a value to its reader, from one call with an effect to the next of its kind, and
+    from the readers of an input to the call that writes it.
     """
 
     def __init__(self, flow: Flow) -> None:
@@ -41,9 +42,13 @@ class Grouping:
                     self.edges[maker].add(reader)
         for kinds in (("random",), ("mutation", "collective")):
             # Their order is part of what they do: which numbers are drawn, what is written last, who waits for whom.
-            kept = [k for k in flow.needed if flow.graph.calls[k].effect in kinds]
+            kept = [k for k in flow.needed if flow.graph.calls[k].effect in kinds and k not in flow.writes]
             for first, second in itertools.pairwise(kept):
                 self.edges[first].add(second)
+        for write, (place, _) in flow.writes.items():
+            for reader in flow.readers.get(place, ()):
+                if reader != OUTPUT and reader < write:
+                    self.edges[reader].add(write)
 
     def successors(self, group: int) -> set[int]:
         """The groups that must run after `group`."""

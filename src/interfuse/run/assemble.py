@@ -6,7 +6,7 @@ calls read the newest, as in the captured order; kernels read the one laid out a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 from interfuse.base.errors import GraphError, UnsupportedError
 from interfuse.capture.torch_types import to_torch
 from interfuse.ir.graph import Graph
-from interfuse.ir.index import Dim
+from interfuse.ir.index import Dim, sym
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node
 from interfuse.ir.ops import MOVES
@@ -23,7 +23,8 @@ from interfuse.lower.kernel import Param
 from interfuse.plan.memory import node_bytes
 from interfuse.plan.plan import KernelStep, LibraryStep, PackStep, ProviderStep
 from interfuse.plan.plan import Step as PlanStep
-from interfuse.run.launch import Launch, Launcher, Operand, PackLaunch, Pages, Result
+from interfuse.run.apart import reach
+from interfuse.run.launch import Launch, Launcher, Operand, Over, Pages, Part, PartsLaunch, Result
 from interfuse.run.library import Slots, call_step, mutated
 from interfuse.run.providers import PROVIDERS, available
 from interfuse.run.views import (
@@ -51,18 +52,18 @@ class Held:
 class Op:
     """One step of the program, or the launch that it will be, with the slots that it reads and fills."""
 
-    run: Step | Launch | PackLaunch
+    run: Step | Launch | PartsLaunch
     reads: tuple[int, ...]
     writes: tuple[int, ...]
 
     @property
     def made(self) -> tuple[Result, ...]:
         """What a kernel writes in it."""
-        return self.run.outs if isinstance(self.run, (Launch, PackLaunch)) else ()
+        return self.run.outs if isinstance(self.run, (Launch, PartsLaunch)) else ()
 
     def step(self, pages: Pages) -> Step:
         """The step; `pages` says which results of launches come from the pool."""
-        return self.run.step(pages) if isinstance(self.run, (Launch, PackLaunch)) else self.run
+        return self.run.step(pages) if isinstance(self.run, (Launch, PartsLaunch)) else self.run
 
 
 @dataclass
@@ -150,7 +151,7 @@ class Assembler:
         elif isinstance(step, KernelStep):
             self._kernel(scope, step)
         elif isinstance(step, PackStep):
-            self._pack(scope, step)
+            self._parts(scope, step, step.members, tuple(d for row in step.sizes for d in row))
         else:
             self._provider(scope, step)
 
@@ -163,7 +164,7 @@ class Assembler:
             for k, node in enumerate(call.operands)
         ]
         for k in written:
-            self._save(scope, operands[k].roots, later())
+            self.save(scope, operands[k].roots, later())
         outs: list[int | None] = []
         for node, layout in zip(call.outs, call.layouts, strict=True):
             if node is None:
@@ -176,7 +177,7 @@ class Assembler:
         run, dirty = call_step(call, self.graph, [o.slot for o in operands], outs, self.slots)
         scope.ops.append(Op(run, tuple(o.slot for o in operands), (*(o for o in outs if o is not None), *dirty)))
 
-    def _save(self, scope: Scope, roots: frozenset[int], later: set[Node]) -> None:
+    def save(self, scope: Scope, roots: frozenset[int], later: set[Node]) -> None:
         """Before a buffer is overwritten: keep a copy of each value in it that is read later, and forget the buffer."""
         for node in list(scope.held):
             safe = [h for h in scope.held[node] if not h.roots & roots]
@@ -192,25 +193,35 @@ class Assembler:
                 del scope.held[node]
 
     def _kernel(self, scope: Scope, step: KernelStep) -> None:
+        if step.over:
+            self._parts(scope, step, (step,), tuple(sym(name) for name in step.kernel.symbols))
+            return
         launcher = self._launcher(step.kernel.name)
-        reads, outs = self._bound(scope, step, step.kernel.name)
+        parts = self._bound(scope, step, step.kernel.name)
+        reads = tuple(p for p in parts if isinstance(p, Operand))
+        outs = tuple(p for p in parts if isinstance(p, Result))
         launch = Launch(step.kernel, launcher, reads, outs)
         scope.ops.append(Op(launch, tuple(o.slot for o in reads), tuple(r.slot for r in outs)))
 
-    def _pack(self, scope: Scope, step: PackStep) -> None:
+    def _parts(
+        self, scope: Scope, step: KernelStep | PackStep, members: Sequence[KernelStep], sizes: tuple[Dim, ...]
+    ) -> None:
         launcher = self._launcher(step.kernel.name)
-        members = tuple(self._bound(scope, member, step.kernel.name) for member in step.members)
-        launch = PackLaunch(launcher, members, tuple(d for row in step.sizes for d in row))
-        read = dict.fromkeys(o.slot for reads, _ in members for o in reads)
-        scope.ops.append(Op(launch, tuple(read), tuple(r.slot for r in launch.outs)))
+        parts = tuple(p for member in members for p in self._bound(scope, member, step.kernel.name))
+        reads = dict.fromkeys(p.slot for p in parts if not isinstance(p, Result))
+        writes = [p.slot if isinstance(p, Result) else p.result for p in parts if not isinstance(p, Operand)]
+        lengths = tuple(
+            reach(p.shape, p.strides, p.dtype.bytes) for m in members for p in m.kernel.params if p.mode != "scratch"
+        )
+        scope.ops.append(Op(PartsLaunch(launcher, parts, sizes, lengths), tuple(reads), tuple(writes)))
 
     def _launcher(self, name: str) -> Launcher:
         if name not in self.launchers:
             raise UnsupportedError(f"kernel {name} was not built; its region runs the library path.")
         return self.launchers[name]
 
-    def _bound(self, scope: Scope, step: KernelStep, name: str) -> tuple[tuple[Operand, ...], tuple[Result, ...]]:
-        """What the step's kernel reads and writes, as kernel `name` of whoever launches it."""
+    def _bound(self, scope: Scope, step: KernelStep, name: str) -> tuple[Part, ...]:
+        """What stands behind the parameters of the step's kernel, which is launched as part of kernel `name`."""
         params = [p for p in step.kernel.params if p.mode != "scratch"]
         if len(params) != len(step.inputs) + len(step.outputs):
             raise GraphError(
@@ -218,16 +229,23 @@ class Assembler:
                 f"{len(step.outputs)} outputs; the plan must name one node each."
             )
         ins, outs = params[: len(step.inputs)], params[len(step.inputs) :]
-        who = f"kernel {name}"
-        reads = [self.find(scope, node, who, p.strides) for node, p in zip(step.inputs, ins, strict=True)]
-        held = []
+        who, parts = f"kernel {name}", list[Part]()
+        over = {value: self.buffers[place] for value, place in step.over}
+        roots = frozenset[int]().union(*(h.roots for h in over.values()))
+        for node, param in zip(step.inputs, ins, strict=True):
+            held = self.find(scope, node, who, param.strides)
+            if held.roots & roots and held not in over.values():
+                raise UnsupportedError(f"{who} would read another view of what it writes; the captured calls run.")
+            parts.append(Operand(held.slot, param.strides, to_torch(param.dtype)))
         for node, param in zip(step.outputs, outs, strict=True):
-            held.append(self.hold(Layout(param.strides), self.new_root(node)))
-            scope.add(node, held[-1])
-        return (
-            tuple(Operand(h.slot, p.strides, to_torch(p.dtype)) for h, p in zip(reads, ins, strict=True)),
-            tuple(self._result(h.slot, node, p) for h, node, p in zip(held, step.outputs, outs, strict=True)),
-        )
+            place = over.get(node)
+            held = self.hold(Layout(param.strides), self.new_root(node) if place is None else place.roots)
+            scope.add(node, held)
+            if place is None:
+                parts.append(self._result(held.slot, node, param))
+            else:
+                parts.append(Over(place.slot, held.slot, param.strides, to_torch(param.dtype)))
+        return tuple(parts)
 
     def _result(self, slot: int, node: Node, param: Param) -> Result:
         return Result(slot, node.shape, param.strides, to_torch(node.dtype), self.device, node in self.results)

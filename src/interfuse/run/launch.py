@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Union
 
 import torch
 
+from interfuse.base.errors import LaunchError
 from interfuse.ir.index import Dim, product, unwrap, wrap
 from interfuse.ir.index import symbols as symbols_of
 from interfuse.lower.kernel import Kernel
 from interfuse.run import cpu
 from interfuse.run.allocate import allocator
+from interfuse.run.apart import checker
 from interfuse.run.views import Sizes, Step, Strides, relaid, sized, static
 
 Launcher = Callable[[Sequence[torch.Tensor], Sequence[int]], Any]
@@ -89,48 +91,86 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class PackLaunch:
-    """A packed kernel with its launcher, each member's operands and results, and the sizes of all members in order."""
+class Over:
+    """What a kernel writes over the tensor in slot `slot`; slot `result` then holds the value."""
+
+    slot: int
+    result: int
+    strides: tuple[Dim, ...]
+    dtype: torch.dtype
+
+
+Part = Union[Operand, Result, Over]
+"""What stands behind one parameter."""
+
+
+@dataclass(frozen=True)
+class PartsLaunch:
+    """A kernel with its launcher and what stands behind its parameters in order, for a packed one member by member.
+
+    `sizes` are the values of its symbols, `lengths` the bytes that the parts reach over, likewise.
+    """
 
     launcher: Launcher
-    members: tuple[tuple[tuple[Operand, ...], tuple[Result, ...]], ...]
+    parts: tuple[Part, ...]
     sizes: tuple[Dim, ...]
+    lengths: tuple[Dim, ...]
 
     @property
     def outs(self) -> tuple[Result, ...]:
-        """The results of all members."""
-        return tuple(r for _, results in self.members for r in results)
+        """The results that get memory of their own."""
+        return tuple(p for p in self.parts if isinstance(p, Result))
 
     def step(self, pages: Pages) -> Step:
-        """Allocate the results of all members and launch once. What several members read is looked at once."""
-        reads = tuple(dict.fromkeys(o for operands, _ in self.members for o in operands))
-        outs = self.outs
-        read, made = ({part: k for k, part in enumerate(parts)} for parts in (reads, outs))
-        order = [
-            k
-            for operands, results in self.members
-            for k in (*(read[o] for o in operands), *(len(reads) + made[r] for r in results))
-        ]
-        symbols = sorted({s.name for d in self.sizes for s in symbols_of(d)})
+        """Allocate the results and launch once. What is read several times is looked at once."""
+        parts = dict.fromkeys(self.parts)
+        reads, over = [p for p in parts if isinstance(p, Operand)], [p for p in parts if isinstance(p, Over)]
+        place: dict[Part, int] = {part: k for k, part in enumerate((*reads, *self.outs, *over))}  # type: ignore[misc]
+        order = [place[part] for part in self.parts]
+        symbols = sorted({s.name for d in (*self.sizes, *self.lengths) for s in symbols_of(d)})
         known, sizes_at = static(self.sizes), sized(self.sizes)
         launcher = self.launcher
-        by_address = isinstance(launcher, cpu.PackLauncher)
+        by_address = isinstance(launcher, (cpu.Launcher, cpu.PackLauncher))
         launch: Callable[[Sequence[Any], Sequence[int]], Any] = launcher.at if by_address else launcher  # type: ignore[attr-defined]
+        check = self._check(place) if over else None
 
         def run(bases: Sequence[Any], values: Sequence[int]) -> None:
-            rows = known if known is not None else sizes_at(dict(zip(symbols, values, strict=True)))
-            launch([bases[k] for k in order], rows)
+            named = dict(zip(symbols, values, strict=True))
+            if check is not None:
+                check(bases if by_address else [t.data_ptr() for t in bases], named)
+            launch([bases[k] for k in order], known if known is not None else sizes_at(named))
 
-        fresh = tuple((r.slot, r.maker(pages)) for r in outs)
-        return (on_addresses if by_address else on_tensors)(reads, fresh, symbols, run)
+        fresh = tuple((r.slot, r.maker(pages)) for r in self.outs)
+        return (on_addresses if by_address else on_tensors)(reads, fresh, symbols, run, over=over)
+
+    def _check(self, place: Mapping[Part, int]) -> Callable[[Sequence[int], Sizes], None]:
+        """A check that what is written over is nobody else's; `place` tells where each part's address stands."""
+        over = {p.slot for p in self.parts if isinstance(p, Over)}
+        looked_at = {
+            p: length
+            for p, length in zip(self.parts, self.lengths, strict=True)
+            if isinstance(p, Over) or (isinstance(p, Operand) and p.slot not in over)
+        }
+        places, lengths = [place[p] for p in looked_at], tuple(looked_at.values())
+        known, lengths_at = static(lengths), sized(lengths)
+        check = checker([isinstance(p, Over) for p in looked_at])
+
+        def look(bases: Sequence[int], sizes: Sizes) -> None:
+            check([bases[k] for k in places], known if known is not None else lengths_at(sizes))
+
+        return look
 
 
 Fresh = tuple[tuple[int, Callable[[Sizes], torch.Tensor]], ...]
 """Slots to fill, each with the function that gives the memory."""
 
 
-def on_tensors(reads: Sequence[Operand], fresh: Fresh, symbols: Sequence[str], run: Launcher) -> Step:
-    """A step that calls `run` on the operands, the results, which it allocates, and the values of the symbols."""
+def on_tensors(
+    reads: Sequence[Operand], fresh: Fresh, symbols: Sequence[str], run: Launcher, over: Sequence[Over] = ()
+) -> Step:
+    """A step that calls `run` on the operands, the results, which it allocates, what is written over, and the values of
+    the symbols.
+    """
     given = tuple((o.slot, static(o.strides) or (), sized(o.strides), o.dtype) for o in reads)
 
     def launch(slots: list[Any]) -> None:
@@ -143,6 +183,9 @@ def on_tensors(reads: Sequence[Operand], fresh: Fresh, symbols: Sequence[str], r
         for i, make in fresh:
             slots[i] = made = make(sizes)
             tensors.append(made)
+        for part in over:
+            slots[part.result] = place = _place(slots, part)
+            tensors.append(place)
         run(tensors, [sizes[name] for name in symbols])
 
     return launch
@@ -154,6 +197,7 @@ def on_addresses(
     symbols: Sequence[str],
     run: Callable[[list[int], list[int]], Any],
     arena: Callable[[Sizes, list[int]], torch.Tensor] | None = None,
+    over: Sequence[Over] = (),
 ) -> Step:
     """As `on_tensors`, on the CPU addresses of the tensors. `arena` adds more addresses and gives what to hold on to.
 
@@ -172,11 +216,23 @@ def on_addresses(
         for i, make in fresh:
             slots[i] = made = make(sizes)
             bases.append(made.data_ptr())
+        for part in over:
+            slots[part.result] = place = _place(slots, part)
+            bases.append(place.data_ptr())
         if arena is not None:
             held = held, arena(sizes, bases)
         run(bases, [sizes[name] for name in symbols])
 
     return launch
+
+
+def _place(slots: list[Any], part: Over) -> torch.Tensor:
+    """The tensor that is written over. LaunchError where it does not lie as the kernel writes it."""
+    tensor: torch.Tensor = slots[part.slot]
+    strides = static(part.strides) or sized(part.strides)(slots[0])
+    if tensor.stride() != strides or tensor.dtype is not part.dtype:
+        raise LaunchError("what is written in place lies otherwise than captured; the captured calls write it.")
+    return tensor
 
 
 def fitted(tensor: torch.Tensor, strides: Strides, dtype: torch.dtype) -> torch.Tensor:

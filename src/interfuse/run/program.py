@@ -122,11 +122,13 @@ class _Builder:
         choice = region.choice
         plain = choice.family == "library" or all(isinstance(s, LibraryStep) for s in choice.steps)
         if not plain and self.guarded:
-            if any(self.plan.graph.calls[c].effect in ("mutation", "collective") for c in region.calls):
+            effects = sum(self.plan.graph.calls[c].effect in ("mutation", "collective") for c in region.calls)
+            if effects != len(choice.over) or (effects and len(choice.steps) > 1):
                 raise GraphError(
                     f"region {region.name} writes its inputs or talks to other processes, so it cannot be "
-                    "run again; the plan must leave such calls to the library."
+                    "run again; the plan must leave such calls to the library, or to the one launch of the region."
                 )
+            self._keep_old(position)
             tried = self._candidate(position, choice)
             if tried is not None:
                 backup = self._candidate(position, region.library)
@@ -141,12 +143,24 @@ class _Builder:
     def _candidate(self, position: int, candidate: Candidate) -> Scope | None:
         """The candidate assembled in a scope of its own; None, with the reason recorded, where it cannot run here."""
         scope = Scope(self.assembler.scope)
+        for _, place in self.plan.regions[position].choice.over:
+            scope.add(place, self.assembler.buffers[place])
         try:
             self._run_in(scope, position, candidate)
         except UnsupportedError as error:
             self.record.add("fallback", subject(self.plan, position), error=str(error))
             return None
         return scope
+
+    def _keep_old(self, position: int) -> None:
+        """Before a region writes inputs of the graph: save what later regions still want of them."""
+        choice, scope = self.plan.regions[position].choice, self.assembler.scope
+        for _, place in choice.over:
+            roots = self.assembler.buffers[place].roots
+            self.assembler.save(scope, roots, self._later(position, choice, len(choice.steps)))
+        if scope.ops:
+            self.blocks.append(scope.ops)
+            scope.ops = []
 
     def _run_in(self, scope: Scope, position: int, candidate: Candidate) -> None:
         for k, step in enumerate(candidate.steps):

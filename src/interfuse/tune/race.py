@@ -178,6 +178,7 @@ def measured(
     pool_bytes: int = 0,
 ) -> Result:
     """Run every candidate on made-up inputs: errors first, then times of those inside the contract."""
+    region = trial.unwritten(region, graph)
     own, result = trial.alone(region, graph), Result()
     if not results_of(graph).issuperset(region.outputs):
         pool_bytes = 0  # in the model only results of the graph lie in the pool

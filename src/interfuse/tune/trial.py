@@ -43,9 +43,32 @@ def sizes_of(region: Region, graph: Graph) -> dict[str, int] | None:
     return {n: hints[n] for n in names} if all(n in hints for n in names) else None
 
 
+def unwritten(region: Region, graph: Graph) -> Region:
+    """The region with results of its own where it writes inputs of the graph: that can be run again and compared."""
+    over = dict.fromkeys(value for c in region.candidates for value, _ in c.over)
+    if not over:
+        return region
+    writes = {k for k in region.calls if graph.calls[k].effect == "mutation"}
+
+    def pure(step: Any) -> Any:
+        if isinstance(step, PackStep):
+            return dataclasses.replace(step, members=tuple(map(pure, step.members)))
+        return dataclasses.replace(step, over=()) if isinstance(step, KernelStep) else step
+
+    candidates = tuple(
+        dataclasses.replace(
+            c, steps=tuple(pure(s) for s in c.steps if not (isinstance(s, LibraryStep) and s.call in writes))
+        )
+        for c in region.candidates
+    )
+    calls = tuple(k for k in region.calls if k not in writes)
+    outputs = tuple(dict.fromkeys((*region.outputs, *over)))
+    return dataclasses.replace(region, calls=calls, outputs=outputs, candidates=candidates)
+
+
 def alone(region: Region, graph: Graph) -> Graph:
     """The graph that gives the region's outputs from its inputs and the sizes. Calls keep their positions."""
-    known = graph.layouts()
+    region, known = unwritten(region, graph), graph.layouts()
 
     def layout(node: Node) -> Layout:
         found = chain_to(node, known)
@@ -65,7 +88,7 @@ def program(
     region: Region, graph: Graph, chosen: int, launchers: Mapping[str, Launcher], pool_bytes: int = 0
 ) -> Program:
     """The program of one candidate of the region, without a backup: what fails raises. `graph` is `alone`'s."""
-    one = dataclasses.replace(region, chosen=chosen)
+    one = dataclasses.replace(unwritten(region, graph), chosen=chosen)
     return Program(Plan(graph, (one,)), launchers, Record(), guarded=False, pool_bytes=pool_bytes)
 
 
@@ -109,7 +132,7 @@ def _wide(template: Any) -> Any:
 
 def region_key(region: Region, graph: Graph, device_key: str) -> str:
     """A key that equal regions on equal devices share, in any model: shapes, types, layouts, calls, candidates."""
-    own = alone(region, graph)
+    region, own = unwritten(region, graph), alone(region, graph)
     calls = [graph.calls[k] for k in sorted({s.call for s in region.library.steps if isinstance(s, LibraryStep)})]
     roots = [*region.inputs, *(n for c in calls for n in (*c.operands, *c.outs) if n is not None), *region.outputs]
     # A narrow buffer also stands for the f32 value that was rounded into it: what made that value is not the region's.
