@@ -11,6 +11,8 @@ import torch
 
 from interfuse.base.knobs import override
 from interfuse.driver.backend import Backend
+from interfuse.driver.compiler import CAPTURING
+from interfuse.driver.device import Device
 from interfuse.driver.options import read
 from interfuse.run import allocate, burst
 
@@ -79,6 +81,17 @@ def test_a_result_that_fits_nowhere_raises_torchs_error_with_one_sentence() -> N
         torch.compile(f, backend=Backend(read()))(x)
     (note,) = [n for n in raised.value.__notes__ if n.startswith("Interfuse")]
     assert "has no memory for its kernels, nor for its library calls" in note
+
+
+def test_nothing_is_measured_while_a_cuda_graph_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Device, "is_capturing", lambda self: True)
+    x = torch.randn(16, 16)
+    with override(race=True):
+        backend = Backend(read())
+        torch.testing.assert_close(torch.compile(chain, backend=backend)(x), chain(x))
+    record = backend.records[0]
+    assert record.of("race") == []
+    assert [e.facts["error"] for e in record.of("warning")] == [CAPTURING]
 
 
 def test_an_interrupt_leaves_nothing_marked(monkeypatch: pytest.MonkeyPatch) -> None:

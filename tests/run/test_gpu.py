@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -54,6 +55,24 @@ def test_a_launch_passes_tensors_sizes_constants_and_options() -> None:
     launcher((x, y), (304,))
     assert function.calls[1][2]["EVEN"] == 1
     assert options("hip") == {"enable_fp_fusion": False} and launcher.resources is None
+
+
+@pytest.mark.parametrize("current", [0, 1])
+def test_a_launch_is_on_the_device_of_its_tensors(current: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    entered: list[torch.device] = []
+
+    @contextlib.contextmanager
+    def guard(device: torch.device) -> Iterator[None]:
+        entered.append(device)
+        yield
+
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current)
+    monkeypatch.setattr(torch.cuda, "device", guard)
+    kernel, function = copy_of("n"), Recording()
+    x = SimpleNamespace(device=torch.device("cuda:1"))
+    gpu.Launcher(emit(kernel), kernel, function, "cuda")((x, x), (256,))  # type: ignore[arg-type]
+    assert len(function.calls) == 1
+    assert entered == ([torch.device("cuda:1")] if current == 0 else [])
 
 
 def test_nothing_is_launched_for_no_elements() -> None:

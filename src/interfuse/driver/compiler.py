@@ -39,6 +39,11 @@ from interfuse.tune.race import race_plan
 Runner = Callable[[list[Any]], Any]
 """Takes a list of inputs and empties it, so that each input is freed after its last use."""
 
+CAPTURING = (
+    "a CUDA graph is being captured, so nothing was measured and predictions stand; call the model once before "
+    "capturing it."
+)
+
 STAGES = ("capture", "passes", "plan", "build", "race", "program")
 """The stages in order."""
 
@@ -152,7 +157,10 @@ def _compile(
     if knobs.race:
         with stage("race"):
             told = None if watch is None else partial(watch, "race")
-            chosen = race_plan(chosen, launchers, device.torch_device, device.key(), knobs, record, told)
+            if device.is_capturing():
+                record.add("warning", "race", error=CAPTURING)
+            else:
+                chosen = race_plan(chosen, launchers, device.torch_device, device.key(), knobs, record, told)
             found.plans["race"] = chosen
     with stage("program"):
         program = Program(chosen, launchers, record, pool_bytes=knobs.pool_mib << 20)

@@ -61,6 +61,10 @@ class Device:
         flags = (torch.backends.cuda.matmul.allow_tf32, torch.get_float32_matmul_precision(), torch.get_num_threads())
         return f"{self.profile.name}/{self.profile.units}/{torch.__version__}/{self.vector}/{flags}"
 
+    def is_capturing(self) -> bool:
+        """True while the user captures a CUDA graph on the current stream: nothing may wait for the device then."""
+        return self.torch_device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
     def unavailable(self, graph: Graph) -> Mapping[str, str]:
         """The providers that cannot be used for some matrix product of `graph`, with the reason."""
         found: dict[str, str] = {}
