@@ -55,6 +55,7 @@ FLOAT_UNARY = {
     "tanh": lambda x: b.apply("tanh", x),
     "sigmoid": lambda x: b.apply("sigmoid", x),
     "erf": lambda x: b.apply("erf", x),
+    "normal_cdf": lambda x: b.apply("normal_cdf", x),
     "exp": lambda x: b.apply("exp", b.apply("tanh", x)),
     "sqrt": lambda x: b.apply("sqrt", _positive(x)),
     "rsqrt": lambda x: b.apply("rsqrt", _positive(x)),

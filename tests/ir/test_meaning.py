@@ -124,6 +124,7 @@ UNARY = {
     "tanh": (torch.tanh, WIDE, 4),
     "sigmoid": (torch.sigmoid, WIDE, 4),
     "erf": (torch.erf, WIDE, 4),
+    "normal_cdf": (lambda x: (0.5 * torch.special.erfc(-(0.5**0.5) * x.double())).to(x.dtype), WIDE, 4),
     "floor": (torch.floor, WIDE, 0),
     "ceil": (torch.ceil, WIDE, 0),
     "trunc": (torch.trunc, WIDE, 0),

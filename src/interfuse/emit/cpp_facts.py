@@ -22,7 +22,7 @@ FETCH_FROM = 8 << 20
 
 _FLOAT_ONLY = frozenset(
     """sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh
-sigmoid erf floor ceil trunc rint pow atan2 isinf""".split()
+sigmoid erf normal_cdf floor ceil trunc rint pow atan2 isinf""".split()
 )
 _MAY_TRAP = frozenset(("div", "floordiv", "remainder", "fmod"))
 

@@ -36,10 +36,15 @@ def _pointwise(f: Callable[..., Any]) -> Meaning:
 
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
+_erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
 
 def _erf_any(x: Array) -> Array:
     return _erf(x.astype(np.float64)) if x.size else x
+
+
+def _normal_cdf(x: Array) -> Array:
+    return 0.5 * _erfc(-math.sqrt(0.5) * x.astype(np.float64)) if x.size else x
 
 
 def _sigmoid(x: Array) -> Array:
@@ -99,6 +104,7 @@ log, log2, log10, log1p, sin, cos, tan = _each(_pointwise, np.log, np.log2, np.l
 asin, acos, atan, sinh, cosh, tanh = _each(_pointwise, np.arcsin, np.arccos, np.arctan, np.sinh, np.cosh, np.tanh)
 floor, ceil, trunc, rint, isnan, isinf = _each(_pointwise, np.floor, np.ceil, np.trunc, np.rint, np.isnan, np.isinf)
 rsqrt, sigmoid, erf, invert = _each(_pointwise, lambda x: 1 / np.sqrt(x), _stable_sigmoid, _erf_any, np.invert)
+normal_cdf = _pointwise(_normal_cdf)
 sign = _pointwise(lambda x: np.where(np.isnan(x), 0, np.sign(x)) if x.dtype.kind == "f" else np.sign(x))
 add, sub, mul, div = _each(_pointwise, np.add, np.subtract, np.multiply, _truncated_div)
 floordiv, remainder, fmod, power = _each(_pointwise, _floordiv, _remainder, np.fmod, _power)

@@ -131,6 +131,8 @@ _UNARY = (
     _call("tanh", 1, m.tanh, 12, "libdevice.tanh({0})", "tanh_({0})"),
     _call("sigmoid", 1, m.sigmoid, 10, "sigmoid({0})", "sigmoid_({0})"),
     _call("erf", 1, m.erf, 14, "tl.erf({0})", "erf_({0})"),
+    # (1 + erf(x / sqrt(2))) / 2, one operator so that nothing need cancel where x is far below zero.
+    _call("normal_cdf", 1, m.normal_cdf, 16, "normal_cdf({0})", "normal_cdf_({0})"),
     _call("floor", 1, m.floor, 1, "tl.floor({0})", "floor_({0})", "discrete"),
     _call("ceil", 1, m.ceil, 1, "tl.ceil({0})", "ceil_({0})", "discrete"),
     _call("trunc", 1, m.trunc, 1, "libdevice.trunc({0})", "trunc_({0})", "discrete"),

@@ -240,9 +240,13 @@ def _power(n: int) -> int:
 
 
 def _warps(axes: tuple[Axis, ...]) -> int:
-    """Warps for the tile of one program: eight elements a thread, between one and sixteen warps."""
-    tile = math.prod(a.block for a in axes)
-    return min(16, max(1, _power(tile) // 256))
+    """Warps for the tile of one program, between one and sixteen.
+
+    Eight elements a thread where they are independent; sixteen where warps wait for each other in reductions, so that
+    more programs share a multiprocessor and one's wait is another's work.
+    """
+    each = 256 if axes[-1].role is Role.GRID else 512
+    return min(16, max(1, _power(math.prod(a.block for a in axes)) // each))
 
 
 def _stages(made: _Made, target: Target) -> int:

@@ -331,6 +331,12 @@ INLINE inline double erf_(double x) { return __builtin_erf(x); }
 //: erf_@f64v
 INLINE inline f64v erf_(f64v x) { return each(x, [](double e) INLINE { return __builtin_erf(e); }); }
 
+//: normal_cdf_
+template <class V> INLINE inline V normal_cdf_(V x) {
+    typedef typename Element<V>::type E;
+    return (erf_(x * splat<V>(E(0.7071067811865476))) + splat<V>(E(1))) * splat<V>(E(0.5));
+}
+
 //: PAIR_BY_PAIR
 // A function of two floats, called for each pair of lanes.
 #define PAIR_BY_PAIR(name) \
