@@ -13,7 +13,7 @@ from tests.emit import test_cpp_math as compared
 
 TESTS = Path(__file__).resolve().parents[1]
 IN_C = {name: TABLE[name].cpp for name in POINTWISE if not TABLE[name].cpp.startswith("none: ")}
-ELSEWHERE = frozenset(("copy", "where", "isnan", "isinf", "shl", "shr"))
+ELSEWHERE = frozenset(("copy", "where", "isnan", "isinf", "normal_cdf", "shl", "shr"))
 """Compared in tests/emit by tests of their own, or as parts of whole kernels."""
 
 
