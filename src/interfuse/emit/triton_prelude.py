@@ -163,7 +163,7 @@ def normal_cdf(x):
 """,
     "normal_cdf_f64": """
 def normal_cdf_f64(x):
-    return (1.0 + tl.erf(x * 0.7071067811865476)) * 0.5
+    return libdevice.erfc(x * -0.7071067811865476) * 0.5
 """,
     "floordiv": """
 def floordiv(x, y):

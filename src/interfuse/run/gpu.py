@@ -7,6 +7,7 @@ TRITON_INTERPRET=1 the same launcher runs on CPU tensors, with NumPy standing in
 from __future__ import annotations
 
 import linecache
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -96,7 +97,11 @@ def load(source: TritonSource, kernel: Kernel) -> Launcher:
 class _NumpyMath:
     """What the generated text calls libdevice, by NumPy, for the interpreter (libdevice is GPU code)."""
 
-    NAMES: Mapping[str, Callable[..., Any]] = {"nearbyint": np.rint, "rsqrt": lambda x: 1 / np.sqrt(x)}
+    NAMES: Mapping[str, Callable[..., Any]] = {
+        "nearbyint": np.rint,
+        "rsqrt": lambda x: 1 / np.sqrt(x),
+        "erfc": np.vectorize(math.erfc, otypes=[np.float64]),
+    }
 
     def __init__(self, handle: Any, tl: Any) -> None:
         self._handle, self._tl = handle, tl
