@@ -50,6 +50,10 @@ def raises():
     raise ValueError("no weights here.")
 
 
+def leaves():
+    raise SystemExit(3)
+
+
 def five():
     return 5
 

@@ -59,6 +59,8 @@ BAD = (
     (["run", "cli_models:five"], 2, "must return \\(model, inputs\\)"),
     (["run", "cli_models:bad_kwargs"], 2, "keyword arguments as a dictionary, not int"),
     (["run", "cli_models:raises"], 1, "raised ValueError: no weights here; call it from Python"),
+    (["run", "cli_models:leaves"], 1, "raised SystemExit: 3; call it from Python"),
+    (["bench", "cli_models:net", "--rounds", "1", "--json", "."], 1, "\\. cannot be written .* name another file"),
     (["run", "cli_broken:f"], 1, "importing cli_broken raised SyntaxError"),
     (["run", "cli_fails.py:f"], 1, "running cli_fails.py raised RuntimeError: no such weights; run it with Python"),
     (["explain", "cli_models:wrong_shapes"], 1, "raised RuntimeError: Given normalized.*; call it uncompiled to see"),

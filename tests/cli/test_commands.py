@@ -8,6 +8,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from rich.console import Console
 
 import interfuse
 from interfuse.base.knobs import override
-from interfuse.cli.common import progress
+from interfuse.cli.common import progress, write
 from interfuse.emit import cpp
 from tests.cli.sample import MODELS, invoke
 
@@ -202,3 +203,16 @@ def test_closing_the_pipe_early_is_no_error(folder: Path) -> None:
     status = os.system(f"{sys.executable} -m interfuse show cli_models:net --stage source 2>err | head -1 >/dev/null")
     assert status == 0
     assert "Traceback" not in (folder / "err").read_text()
+
+
+def test_json_goes_through_links_and_into_pipes(folder: Path) -> None:
+    """A device or a pipe is written to: whoever may replace files in its folder must not lose it."""
+    (folder / "link.json").symlink_to("kept.json")
+    write(folder / "link.json", "[1]")
+    assert (folder / "link.json").is_symlink() and (folder / "kept.json").read_text() == "[1]\n"
+    os.mkfifo(folder / "pipe")
+    with ThreadPoolExecutor(1) as other:
+        read = other.submit((folder / "pipe").read_text)
+        write(folder / "pipe", "[2]")
+        assert read.result() == "[2]\n" and (folder / "pipe").is_fifo()
+    assert not list(folder.glob(".*"))

@@ -141,13 +141,23 @@ def output() -> Console:
 
 
 def write(path: Path | None, text: str) -> None:
-    """Write `text` to `path`, whole or not at all; nothing for None. OptionError where that cannot be done."""
+    """Write `text` to `path`, whole or not at all; nothing for None. One sentence and status 1 where that fails.
+
+    What a link names is written; what is no file, as a pipe or /dev/stdout, is written to and never replaced.
+    """
     if path is None:
         return
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        unfinished.write_text(text + "\n", encoding="utf-8")
-        unfinished.replace(path)
+        if path.exists() and not path.is_file() and not path.is_dir():
+            path.write_text(text + "\n", encoding="utf-8")
+            return
+        real = Path(os.path.realpath(path))
+        unfinished = real.parent / f".{real.name}.{os.getpid()}"
+        try:
+            unfinished.write_text(text + "\n", encoding="utf-8")
+            unfinished.replace(real)
+        except OSError:
+            unfinished.unlink(missing_ok=True)
+            raise
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
         fail(f"{path} cannot be written ({error.strerror}): name another file.", 1)

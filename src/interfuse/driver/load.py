@@ -53,7 +53,7 @@ def load(target: str) -> Case:
         raise OptionError(f"{place} has no function {name}: check the name after the colon.")
     try:
         made = function()
-    except Exception as error:  # the user's code: anything may come out of it
+    except (Exception, SystemExit) as error:  # the user's code: anything may come out of it
         raise ModelError(f"{target} raised {said(error)}; call it from Python to see where.") from error
     if not (isinstance(made, tuple) and len(made) in (2, 3) and callable(made[0])):
         raise OptionError(f"{name} must return (model, inputs) or (model, inputs, kwargs), with a model to call.")
@@ -81,7 +81,7 @@ def _imported(name: str) -> ModuleType:
         raise OptionError(
             f"{name} cannot be imported ({error}): run from the folder that holds it, or install it."
         ) from error
-    except Exception as error:  # the module's own code, run by the import
+    except (Exception, SystemExit) as error:  # the module's own code, run by the import
         raise ModelError(f"importing {name} raised {said(error)}; import it from Python to see where.") from error
 
 
@@ -99,7 +99,7 @@ def _from_file(path: Path) -> ModuleType:
     sys.modules[name] = module  # as an import does, for code that looks its own module up
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise ModelError(f"running {path} raised {said(error)}; run it with Python to see where.") from error
     return module
