@@ -125,6 +125,14 @@ def _laid_out_otherwise(image: Tensor, x: Tensor, y: Tensor) -> Any:
     return torch.softmax(image * 2, 1), image.relu().contiguous(), torch.tanh(x) + y, x.cumsum(0), image.mean((2, 3))
 
 
+@_function(X)
+def _copies_and_strides(x: Tensor) -> Any:
+    y = (x.sign() * 4).to(torch.bfloat16)
+    narrow = y, y.float() * 2, y.float() + 1
+    wide = x[:, :1].expand(-1, 8) * 2, x.amax(-1, keepdim=True).expand(-1, 8).clone(), x.view(-1)[3].exp()
+    return *narrow, *wide, x, x.clone(), x + 0, x + 0, x.t().contiguous() + x.t(), x[:, ::2] - x[:, 1::2]
+
+
 # --- Other types than floats
 
 
@@ -221,6 +229,14 @@ def _single_numbers(a: Tensor, n: Tensor) -> Any:
 def _empty(x: Tensor, w: Tensor) -> Any:
     several = x * 2 + 1, x.sum(), x.sum(0), torch.cat([x, x]), torch.softmax(x, -1), F.layer_norm(x, (8,))
     return *several, F.gelu(F.linear(x, w)), w[:, :0].sum(-1), torch.cat([x, w]) * 2
+
+
+@_function(X)
+def _reductions_of_nothing_and_of_constants(x: Tensor) -> Any:
+    rows, columns, ones = x[:, :0], x[:0], torch.ones_like(x)
+    along = rows.sum(-1), rows.mean(-1), rows.prod(-1), (rows > 0).any(-1), (x * 2)[:, :0].sum(), rows @ columns
+    down = (columns + 1).sum(0), (columns > 0).all(0), columns.var(0), torch.logsumexp(rows, -1)
+    return *along, *down, torch.softmax(ones * 0.5, -1), F.gelu(ones) + 1, torch.softmax(torch.arange(8.0), -1)
 
 
 @_function(torch.tensor([[float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e-40, 1e38, -1.0]]))
