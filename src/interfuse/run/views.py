@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._C._dynamo import guards
 
 from interfuse.ir.index import Dim, Expr, evaluate, text
 from interfuse.ir.layout import Layout, view_of
@@ -88,7 +89,7 @@ def moved(tensor: torch.Tensor, chain: Sequence[Node], sizes: Sizes) -> torch.Te
 def view_step(source: int, target: int, base: Layout | None, chain: tuple[Node, ...]) -> Step:
     """A step that puts the movement `chain` of slot `source` into slot `target`.
 
-    `base` is the layout that the source is expected to have. One as_strided where everything is known now and the
+    `base` is the layout that the source is expected to have. One strided view where everything is known now and the
     tensor lies as expected, torch's own movements else.
     """
     layout = None if base is None else layout_through(Layout(base.strides), chain)
@@ -101,12 +102,12 @@ def view_step(source: int, target: int, base: Layout | None, chain: tuple[Node, 
             slots[target] = moved(slots[source], chain, slots[0])
 
         return move
-    offset, as_strided = layout.offset, torch.as_strided
+    offset, show = layout.offset, guards._reinterpret_tensor  # type: ignore[attr-defined]  # half of as_strided's time
 
     def view(slots: list[Any]) -> None:
         tensor = slots[source]
         if tensor.stride() == expected:
-            slots[target] = as_strided(tensor, shape, strides, tensor.storage_offset() + offset)
+            slots[target] = show(tensor, shape, strides, offset)
         else:
             slots[target] = moved(tensor, chain, slots[0])
 
