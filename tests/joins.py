@@ -249,3 +249,32 @@ CASES: Mapping[str, Callable[[], Region]] = {
         _single,
     )
 }
+
+
+def _large_rotary() -> Region:
+    x, cos, sin = _in("x", 8, 32, 2048, 128), _in("cos", 2048, 128), _in("sin", 2048, 128)
+    return [x, cos, sin], [rotary(x, cos, sin)]
+
+
+def _large_append() -> Region:
+    past, new = _in("past", 8, 8, 2047, 128, dtype=BF16), _in("new", 8, 8, 1, 128, dtype=BF16)
+    return [past, new], [b.concat([past, new], 2)]
+
+
+def _large_normed() -> Region:
+    x, y = _in("x", 4096, 1024, dtype=BF16), _in("y", 4096, 3072, dtype=BF16)
+    return [x, y], [b.cast(norm(b.concat([b.cast(x, F32), b.cast(y, F32)], 1)), BF16)]
+
+
+def _large_padded() -> Region:
+    x, r = _in("x", 32, 64, 224, 224), _in("r", 32, 64, 226, 226)
+    return [x, r], [b.apply("add", b.pad(x, (0, 0, 1, 1), (0, 0, 1, 1)), r)]
+
+
+LARGE: Mapping[str, Callable[[], Region]] = {
+    "rotary": _large_rotary,
+    "append": _large_append,
+    "normed": _large_normed,
+    "padded": _large_padded,
+}
+"""Sizes as models have them, for what is compiled and not run."""

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import BF16, BOOL, F16, F32, I32, I64, DType
 from interfuse.ir.node import Node, topological
+from interfuse.ir.ops import MOVES
 
 ROW_SHAPES = ((), (1,), (3,), (17,), (2, 3), (1, 5), (33,), (4, 1))
 INNER_SHAPES = ((), (), (), (5,), (2, 17))
@@ -90,6 +91,7 @@ class _Builder:
         self.inputs: list[Node] = []
         self.pool: list[_Value] = []
         self.reduced: list[_Value] = []
+        self.scanned = False
 
     def pick(self, *kinds: str, exact: bool = False) -> _Value | None:
         """A full value whose type is of one of these kinds, late ones as likely as early ones; None where there is
@@ -184,6 +186,30 @@ class _Builder:
             to = self.draw(st.sampled_from((F32, BOOL) if x.node.dtype.is_float else (F32, I64, BOOL)))
             self.pool.append(_Value(b.cast(x.node, to), to, True))
 
+    def join(self) -> None:
+        """Parts of two full values side by side, along any dimension; or a part with a constant, or itself, around it."""
+        x, y = self.pick("float", "int", "bool"), self.pick("float", "int", "bool")
+        # What was scanned is there in its own order alone.
+        sizes = [k for k, n in enumerate(self.shape) if n > 1 and not (self.scanned and k == len(self.rows))]
+        if not x or not y or not sizes:
+            return
+        axis = self.draw(st.sampled_from(sizes))
+        size = self.shape[axis]
+        cut = self.draw(st.integers(1, size - 1))
+        form = self.draw(st.sampled_from(("concat", "roll", "pad", "flip")))
+        first, rest = _part(x.node, axis, 0, cut), _part(x.node, axis, cut, size)
+        if form == "concat" and x.node.dtype is y.node.dtype and x.stored is y.stored:
+            node, exact = b.concat([first, _part(y.node, axis, cut, size)], axis), x.exact and y.exact
+        elif form == "pad":
+            before = self.draw(st.integers(0, size - cut))
+            lo, hi = ([n if k == axis else 0 for k in range(len(self.shape))] for n in (before, size - cut - before))
+            node, exact = b.pad(first, tuple(lo), tuple(hi), self.draw(st.sampled_from((0, 1)))), x.exact
+        elif form == "flip":
+            node, exact = b.flip(x.node, (axis,)), x.exact
+        else:
+            node, exact = b.concat([rest, first], axis), x.exact
+        self.pool.append(_Value(node, x.stored, exact))
+
     def reduce(self) -> None:
         """A reduction over the extent; its result joins the full values again, broadcast."""
         x = self.pick("float", "int", "bool")
@@ -226,6 +252,7 @@ class _Builder:
             node = b.apply("tanh", node) if op == "cumprod" and node.dtype.is_float else node
             stored = stored if node.dtype is x.node.dtype else I64
         exact = x.exact and (not node.dtype.is_float or op in ("cummax", "cummin"))
+        self.scanned = True
         self.pool.append(_settled(b.scan(op, node, len(self.rows), self.reverse), stored, exact))
 
     def output(self) -> Node:
@@ -237,7 +264,14 @@ class _Builder:
         node = b.cast(value.node, value.stored)
         if value.node.shape != self.shape and self.draw(st.booleans()):
             node = b.reshape(node, (*self.rows, *self.inner))
-        return _worked_on(value) if node.op in ("input", "slice") else node
+        return _worked_on(value) if node.op in ("input", *MOVES) else node
+
+
+def _part(x: Node, axis: int, start: int, stop: int) -> Node:
+    """x from `start` up to `stop` along one axis."""
+    starts, shape = [0] * len(x.shape), list(x.shape)
+    starts[axis], shape[axis] = start, stop - start
+    return b.take_slice(x, tuple(starts), tuple(shape))
 
 
 def _worked_on(value: _Value) -> Node:
@@ -257,6 +291,7 @@ STEPS = (
     "compare",
     "choose",
     "convert",
+    "join",
     "reduce",
     "reduce",
     "scan",

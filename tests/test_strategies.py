@@ -44,7 +44,7 @@ def _sorts(outputs) -> set[str]:
 def test_every_promised_sort_occurs():
     seen: set[str] = set()
 
-    @settings(max_examples=300, database=None)
+    @settings(max_examples=700, database=None)
     @given(regions())
     def collect(region):
         seen.update(_sorts(region[1]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from interfuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8
 from interfuse.ir.index import sym
 from interfuse.lower.families import GPU
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Param, Role, Store, Value
-from tests import packs, symbolic
+from tests import joins, packs, symbolic
 from tests.emit import triton_cases as cases
 from tests.kernels import BUILDERS
 
@@ -87,6 +88,22 @@ def test_sizes_that_are_multiples_of_16_are_read_several_elements_at_once(cache:
     even, uneven = build.compile_offline([source, source.uneven], "cuda:90", 2, cache, assembly=True)
     assert isinstance(even, Resources) and isinstance(uneven, Resources)
     assert "ld.global.v4.b32" in even.assembly and "ld.global.v" not in uneven.assembly
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_joined_parts_keep_to_the_limits(device: str, cache: Path) -> None:
+    profile, regions = find(device), [make() for make in (*joins.CASES.values(), *joins.LARGE.values())]
+    for r in compiled([emit(symbolic.lowered(region, GPU)[0]) for region in regions], profile, cache):
+        assert check(r, profile) is None and r.spills == 0, r
+
+
+def test_joined_parts_are_read_sixteen_bytes_at_once(cache: Path) -> None:
+    names = ("rotary", "append", "normed")
+    sources = [emit(symbolic.lowered(joins.LARGE[name](), GPU)[0]) for name in names]
+    for name, built in zip(names, build.compile_offline(sources, "cuda:90", 1, cache, assembly=True), strict=True):
+        assert isinstance(built, Resources)
+        accesses = set(re.findall(r"(?:ld|st)\.global\S*", built.assembly))
+        assert accesses and all(".v4." in a for a in accesses), (name, accesses)
 
 
 @pytest.mark.parametrize("device", DEVICES)
