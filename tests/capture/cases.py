@@ -382,6 +382,7 @@ CASES = {
     "replication_pad2d": args(of(2, 3, 4, 5), [1, 2, 3, 0]),
     "replication_pad3d": args(of(1, 2, 3, 4, 5), [1, 2, 0, 1, 2, 1]),
     "flip": all_of(*(args(of(2, 3, 4), dims) for dims in ([0], [1, -1], [0, 1, 2], [])), args(of(0, 3), [0, 1])),
+    "rot90": all_of(*(args(of(2, 3, 4), k, dims) for k in (0, 1, 2, 3, -1) for dims in ([0, 1], [2, 0]))),
     "roll": all_of(
         args(of(3, 5), [2]),
         args(of(3, 5), [-8]),
@@ -402,6 +403,13 @@ CASES = {
         args(of(4, 6), of(4, 3, seed=4), 1, 0, 6, 2),
     ),
     "select_scatter": all_of(args(of(4, 6), of(4, seed=4), 1, -1), args(of(4, 6), of(6, seed=4), 0, 0)),
+    "slice_backward": all_of(
+        args(of(4, 2), [4, 6], 1, 3, 5, 1),
+        args(of(2, 6), [4, 6], 0, -2, 9, 1),
+        args(of(0, 6), [4, 6], 0, 3, 3, 1),
+        args(of(4, 3), [4, 6], 1, 0, 6, 2),
+    ),
+    "select_backward": all_of(args(of(4), [4, 6], 1, -1), args(of(6), [4, 6], 0, 0), args(of(), [3], 0, 1)),
     "copy": all_of(args(of(2, 3), of(3, seed=4)), lambda d: [((plain(d, 2, 3), special(torch.float32)[:3]), {})]),
     "full": dtyped([2, 3], 3),
     "full_like": all_of(unary(2), unary(1)),

@@ -140,3 +140,20 @@ def test_a_growing_cache_is_one_compile() -> None:
         past = f(past, new)
     (only,) = backend.compiled
     assert [r.choice.label for r in only.plan.regions] == ["fused: map"]
+
+
+def test_training_a_rotary_embedding_takes_a_kernel_each_way() -> None:
+    def f(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        return x * cos + rotate_half(x) * sin
+
+    backend = Backend(read())
+    fast = torch.compile(f, backend=backend)
+    x, cos, sin = torch.randn(2, 4, 7, 22), torch.randn(7, 22), torch.randn(7, 22)
+    weight, gradients = torch.randn(2, 4, 7, 22), []
+    with torch.enable_grad():
+        for way in (f, fast):
+            leaf = x.clone().requires_grad_()
+            (way(leaf, cos, sin) * weight).sum().backward()
+            gradients.append(leaf.grad)
+    torch.testing.assert_close(*gradients)
+    assert [r.choice.family for c in backend.compiled for r in c.plan.regions] == ["map", "map"]

@@ -12,7 +12,7 @@ from typing import Any
 
 from interfuse.capture.aten_movement import clamped
 from interfuse.capture.rules import lowers
-from interfuse.capture.values import Maker, axis_of, convert, expand, number, reshape, unsupported, wide
+from interfuse.capture.values import Maker, axis_of, convert, expand, number, permute, reshape, unsupported, wide
 from interfuse.ir import build, index
 from interfuse.ir.index import Dim, unwrap, wrap
 from interfuse.ir.node import Node
@@ -111,6 +111,16 @@ def _flip(c: Maker, self: Node, dims: Sequence[int]) -> Node:
     return build.flip(self, [axis_of(d, len(self.shape)) for d in dims])
 
 
+@lowers("rot90")
+def _rot90(c: Maker, self: Node, k: int = 1, dims: Sequence[int] = (0, 1)) -> Node:
+    first, second = (axis_of(d, len(self.shape)) for d in dims)
+    turned = build.flip(self, ((), (second,), (first, second), (first,))[k % 4])
+    order = list(range(len(self.shape)))
+    if k % 2:
+        order[first], order[second] = second, first
+    return permute(turned, order)
+
+
 @lowers("roll")
 def _roll(c: Maker, self: Node, shifts: Sequence[Dim], dims: Sequence[int] = ()) -> Node:
     x = wide(self) if dims else reshape(wide(self), (self.size,))
@@ -157,6 +167,33 @@ def _select_scatter(c: Maker, self: Node, src: Node, dim: int, index: Any) -> No
     if not isinstance(index, int) or not isinstance(size, int):
         raise unsupported("a position that depends on sizes")
     return _written(c, self, reshape(src, (*src.shape[:axis], 1, *src.shape[axis:])), axis, index % size)
+
+
+def _surrounded(c: Maker, x: Node, axis: int, start: Dim) -> Node:
+    """x at `start` along an axis of the call's result, zero around it."""
+    lo, hi = list[Dim]([0] * len(c.shape)), list[Dim]([0] * len(c.shape))
+    lo[axis], hi[axis] = start, unwrap(wrap(c.shape[axis]) - start - x.shape[axis])
+    return c.narrow(build.pad(wide(x), tuple(lo), tuple(hi), 0, source=c.source, hint="surrounded"))
+
+
+@lowers("slice_backward")
+def _slice_backward(
+    c: Maker, grad: Node, input_sizes: Sequence[Dim], dim: int, start: Any, end: Any, step: Any
+) -> Node:
+    axis = axis_of(dim, len(c.shape))
+    if step != 1:
+        raise unsupported("elements written one between others")
+    first = 0 if grad.shape[axis] == 0 else clamped(start, c.shape[axis], 0)
+    return _surrounded(c, grad, axis, first)
+
+
+@lowers("select_backward")
+def _select_backward(c: Maker, grad: Node, input_sizes: Sequence[Dim], dim: int, index: Any) -> Node:
+    axis = axis_of(dim, len(c.shape))
+    size = c.shape[axis]
+    if not isinstance(index, int) or not isinstance(size, int):
+        raise unsupported("a position that depends on sizes")
+    return _surrounded(c, reshape(grad, (*grad.shape[:axis], 1, *grad.shape[axis:])), axis, index % size)
 
 
 @lowers("copy")

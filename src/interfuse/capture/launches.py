@@ -47,6 +47,8 @@ _SEVERAL: dict[str, int] = {
     "scatter": 2,
     "scatter_add": 2,
     "slice_scatter": 2,
+    "slice_backward": 2,
+    "select_backward": 2,
     "select_scatter": 2,
     "constant_pad_nd": 2,
     "nonzero": 3,
@@ -134,6 +136,8 @@ def count(n: torch.fx.Node, target: str) -> int:
         return 0
     if name == "convolution":
         return 1 if n.args[2] is None else 2  # the bias is added by a kernel of its own
+    if name == "roll":
+        return max(len(_argument(n, "dims")), 1)  # one dimension after another
     return _SEVERAL.get(name, 1)
 
 

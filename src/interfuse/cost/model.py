@@ -17,7 +17,8 @@ from interfuse.device.profile import DeviceProfile
 from interfuse.ir.index import at_sizes, coefficient, product
 from interfuse.ir.node import Node
 from interfuse.ir.ops import TABLE
-from interfuse.lower.kernel import Kernel, Let, Load, Reduce, Role, Scan, Store, Value, walk
+from interfuse.lower.bounds import share
+from interfuse.lower.kernel import Kernel, Let, Load, Reduce, Role, Scan, Store, Value, bounds_of, walk
 
 CACHED_GAIN = 3.0
 """How much faster bytes come from the last-level cache than from memory."""
@@ -44,14 +45,19 @@ def kernel_flops(kernel: Kernel, sizes: Mapping[str, int]) -> int:
     return total
 
 
-def strided_share(kernel: Kernel) -> float:
+def strided_share(kernel: Kernel, sizes: Mapping[str, int]) -> float:
     """The share of accesses whose neighbours along the lanes do not lie side by side; along the best of several axes
-    of lanes.
+    of lanes. What is read within bounds counts as often as it is read.
     """
-    accesses = [s.index for s in walk(kernel.body) if isinstance(s, (Load, Store))]
+    extents = {a.name: at_sizes(a.extent, sizes) for a in kernel.axes}
+    accesses = [
+        (s.index, math.prod(share(b, extents, sizes) for b in bounds_of(s)))
+        for s in walk(kernel.body)
+        if isinstance(s, (Load, Store))
+    ]
     lanes = [a.symbol for a in kernel.axes if a.block > 1] or [kernel.axes[-1].symbol]
-    bad = min(sum(coefficient(i, lane) not in (0, 1) for i in accesses) for lane in lanes)
-    return bad / max(len(accesses), 1)
+    bad = min(sum(w for i, w in accesses if coefficient(i, lane) not in (0, 1, -1)) for lane in lanes)
+    return bad / max(sum(w for _, w in accesses), 1)
 
 
 def estimate(bytes_moved: float, flops: float, launches: int, profile: DeviceProfile, share: float = 1.0) -> Estimate:
@@ -89,7 +95,7 @@ def _launched(kernels: Sequence[Kernel], profile: DeviceProfile, sizes: Mapping[
     axes = [[a for a in k.axes if a.role is Role.GRID] for k in kernels]
     grid = sum(math.prod(-(-at_sizes(a.extent, sizes) // a.block) for a in own) for own in axes)
     share = min(1.0, grid / profile.units)
-    moved = sum(kernel_bytes(k, sizes) * (1 + (STRIDED_LOSS - 1) * strided_share(k)) for k in kernels)
+    moved = sum(kernel_bytes(k, sizes) * (1 + (STRIDED_LOSS - 1) * strided_share(k, sizes)) for k in kernels)
     return estimate(moved, sum(kernel_flops(k, sizes) for k in kernels), 1, profile, share)
 
 

@@ -47,6 +47,8 @@ class Lines:
             raise UnsupportedError(f"{s.out.name} is read at a lane's index but does not vary over the lanes.")
         elif step == 1:
             expression = f"load({offset(pointer, where)}, n)"
+        elif step == -1:
+            expression = f"turned(load({offset(pointer, where)} - (n - 1), n), n)"
         else:
             element = f"[&](long lane) INLINE {{ return {pointer}[{self.index(s.index, by_lane=True)}]; }}"
             kind = held(dtype, True)
@@ -86,8 +88,10 @@ class Lines:
             self.w.line(f"{pointer}[{where}] = {value};")
             return
         value = value if vector else splat(value, param.dtype)
-        if step == 1:
-            self.w.line(f"{'stream' if s.param in self.streaming else 'store'}({offset(pointer, where)}, {value}, n);")
+        if step in (1, -1):
+            way = "stream" if s.param in self.streaming else "store"
+            last, value = ("", value) if step == 1 else (" - (n - 1)", f"turned({value}, n)")
+            self.w.line(f"{way}({offset(pointer, where)}{last}, {value}, n);")
         else:
             element = f"{pointer}[{self.index(s.index, by_lane=True)}] = element;"
             self.w.line(f"scatter({value}, n, [&](long lane, auto element) INLINE {{ {element} }});")

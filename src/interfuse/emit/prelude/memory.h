@@ -184,6 +184,24 @@ INLINE inline void finish_streams() {
 #endif
 }
 
+//: turned
+// The first n lanes in reverse order, zero in the others.
+template <class V> INLINE inline V turned(V x, long n) {
+#if !defined(__clang__)
+    if (n == LANES) {
+        decltype(x == x) from = {};
+        for (int i = 0; i < LANES; ++i) from[i] = LANES - 1 - i;
+        return __builtin_shuffle(x, from);
+    }
+#endif
+    V y = {};
+    for (long i = 0; i < n; ++i) y[i] = x[n - 1 - i];
+    return y;
+}
+
+//: turned@boolv
+INLINE inline boolv turned(boolv x, long n) { return boolv(turned(x.mask, n)); }
+
 //: gather
 // element(lane) for the first n lanes, zero in the others.
 template <class V, class F> INLINE inline V gather(long n, F element) {
