@@ -187,7 +187,7 @@ class _Builder:
             self.pool.append(_Value(b.cast(x.node, to), to, True))
 
     def join(self) -> None:
-        """Parts of two full values side by side, along any dimension; or a part with a constant, or itself, around it."""
+        """Parts of two full values side by side along a dimension; or a part with a constant, or itself, around it."""
         x, y = self.pick("float", "int", "bool"), self.pick("float", "int", "bool")
         # What was scanned is there in its own order alone.
         sizes = [k for k, n in enumerate(self.shape) if n > 1 and not (self.scanned and k == len(self.rows))]
