@@ -12,10 +12,12 @@ from interfuse.base.errors import UnsupportedError
 from interfuse.build.resources import check
 from interfuse.emit.triton import emit
 from interfuse.ir.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, DType
+from interfuse.lower.families import Target
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Param, Role, Store, Value
 from interfuse.run.gpu import load, profile_of
-from tests import strategies
+from tests import joins, strategies, symbolic, targets
 from tests.emit import triton_cases as cases
+from tests.judge import judge_region
 from tests.kernels import BUILDERS, reference
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
@@ -149,3 +151,14 @@ def test_random_regions(region: tuple, kind: str) -> None:
     values = strategies.arrays_for(inputs, kind)
     got = cases.run(kernel, [values[n] for n in reads], "cuda")
     cases.check_region(outputs, values, got)
+
+
+@pytest.mark.parametrize("target", targets.GPUS.values(), ids=targets.GPUS)
+@pytest.mark.parametrize("name", joins.CASES)
+def test_joined_parts(name: str, target: Target) -> None:
+    inputs, outputs = joins.CASES[name]()
+    kernel, order = symbolic.lowered((inputs, outputs), target)
+    for kind in ("random", "special"):
+        arrays = strategies.arrays_for(inputs, kind)
+        verdict = judge_region(outputs, arrays, cases.run(kernel, [arrays[n] for n in order], "cuda"))
+        assert verdict.ok, (kind, verdict.note)
