@@ -144,3 +144,8 @@ def test_switched_off_by_name() -> None:
     graph = captured(lambda *xs: [torch.relu(x + 1) for x in xs], *XS)
     chosen = plan(graph, CPU, PROFILE, Record(), off=("add+relu",))
     assert [c.family for c in chosen.regions[0].candidates] == ["library"]
+
+
+def test_a_pack_larger_than_the_caches_still_pays() -> None:
+    xs = [torch.empty(1 << 18, device="cpu") for _ in range(30)]
+    assert members(each(lambda x: torch.relu(x + 1), xs)) == [30]

@@ -95,8 +95,21 @@ def _launched(kernels: Sequence[Kernel], profile: DeviceProfile, sizes: Mapping[
     axes = [[a for a in k.axes if a.role is Role.GRID] for k in kernels]
     grid = sum(math.prod(-(-at_sizes(a.extent, sizes) // a.block) for a in own) for own in axes)
     share = min(1.0, grid / profile.units)
-    moved = sum(kernel_bytes(k, sizes) * (1 + (STRIDED_LOSS - 1) * strided_share(k, sizes)) for k in kernels)
-    return estimate(moved, sum(kernel_flops(k, sizes) for k in kernels), 1, profile, share)
+    # Each kernel's bytes come from where they would come from alone: that is a matter of what ran before.
+    parts = [
+        estimate(
+            kernel_bytes(k, sizes) * (1 + (STRIDED_LOSS - 1) * strided_share(k, sizes)),
+            kernel_flops(k, sizes),
+            0,
+            profile,
+            share,
+        )
+        for k in kernels
+    ]
+    totals = [("launch", profile.launch)] + [
+        (name, sum(dict(p.parts)[name] for p in parts)) for name in ("memory", "compute")
+    ]
+    return Estimate(profile.launch + sum(p.seconds for p in parts), parts[0].error, tuple(totals))
 
 
 def linear_flops(linear: Node, sizes: Mapping[str, int] | None = None) -> float:

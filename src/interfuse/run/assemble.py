@@ -73,6 +73,7 @@ class Scope:
     outer: Scope | None = None
     held: dict[Node, list[Held]] = field(default_factory=dict)
     ops: list[Op] = field(default_factory=list)
+    within: dict[int, dict[Node, None]] = field(default_factory=dict)  # the nodes that were ever held in a storage
 
     def versions(self, node: Node) -> list[Held]:
         """Everything that holds `node`, oldest first."""
@@ -85,6 +86,8 @@ class Scope:
     def add(self, node: Node, held: Held) -> None:
         """Note that `held` now has the value of `node`."""
         self.held.setdefault(node, []).append(held)
+        for root in held.roots:
+            self.within.setdefault(root, {})[node] = None
 
 
 class Assembler:
@@ -141,8 +144,8 @@ class Assembler:
         scope.add(node, view)
         return view
 
-    def step(self, scope: Scope, step: PlanStep, later: Callable[[], set[Node]]) -> None:
-        """Add the operations of one step. `later` gives the nodes that are read after it.
+    def step(self, scope: Scope, step: PlanStep, later: Callable[[Node], bool]) -> None:
+        """Add the operations of one step. `later` tells which nodes are read after it.
 
         UnsupportedError where a kernel has no launcher, or a provider or operator is missing here.
         """
@@ -155,7 +158,7 @@ class Assembler:
         else:
             self._provider(scope, step)
 
-    def _library(self, scope: Scope, position: int, later: Callable[[], set[Node]]) -> None:
+    def _library(self, scope: Scope, position: int, later: Callable[[Node], bool]) -> None:
         call = self.graph.calls[position]
         who = f"call {position} ({call.target})"
         written = mutated(call)
@@ -164,7 +167,7 @@ class Assembler:
             for k, node in enumerate(call.operands)
         ]
         for k in written:
-            self.save(scope, operands[k].roots, later())
+            self.save(scope, operands[k].roots, later)
         outs: list[int | None] = []
         for node, layout in zip(call.outs, call.layouts, strict=True):
             if node is None:
@@ -177,20 +180,17 @@ class Assembler:
         run, dirty = call_step(call, self.graph, [o.slot for o in operands], outs, self.slots)
         scope.ops.append(Op(run, tuple(o.slot for o in operands), (*(o for o in outs if o is not None), *dirty)))
 
-    def save(self, scope: Scope, roots: frozenset[int], later: set[Node]) -> None:
+    def save(self, scope: Scope, roots: frozenset[int], later: Callable[[Node], bool]) -> None:
         """Before a buffer is overwritten: keep a copy of each value in it that is read later, and forget the buffer."""
-        for node in list(scope.held):
-            safe = [h for h in scope.held[node] if not h.roots & roots]
-            if len(safe) == len(scope.held[node]):
-                continue
-            if not safe and node in later:
-                old = scope.held[node][-1]
-                new = self.hold(old.layout, self.new_root(node))
-                scope.ops.append(Op(_copy_step(old.slot, new.slot), (old.slot,), (new.slot,)))
-                safe = [new]
-            scope.held[node] = safe
-            if not safe:
-                del scope.held[node]
+        for node in dict.fromkeys(n for root in roots for n in scope.within.get(root, ())):
+            versions = scope.held.pop(node, [])
+            safe = [h for h in versions if not h.roots & roots]
+            if versions and not safe and later(node):
+                old = versions[-1]
+                safe = [self.hold(old.layout, self.new_root(node))]
+                scope.ops.append(Op(_copy_step(old.slot, safe[0].slot), (old.slot,), (safe[0].slot,)))
+            for held in safe:
+                scope.add(node, held)
 
     def _kernel(self, scope: Scope, step: KernelStep) -> None:
         if step.over:

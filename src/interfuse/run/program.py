@@ -8,7 +8,8 @@ flag a region, runs share nothing, so any number of threads may run one program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from interfuse.ir.graph import Graph, Literal, Output
 from interfuse.ir.index import Dim, Expr, evaluate, symbols
 from interfuse.ir.node import Node
 from interfuse.ir.ops import MOVES
-from interfuse.plan.plan import Candidate, LibraryStep, Plan
+from interfuse.plan.plan import Candidate, LibraryStep, Plan, ProviderStep
 from interfuse.plan.plan import Step as PlanStep
 from interfuse.plan.planner import library_plan
 from interfuse.run.assemble import Assembler, Held, Op, Scope
@@ -157,14 +158,21 @@ class _Builder:
         choice, scope = self.plan.regions[position].choice, self.assembler.scope
         for _, place in choice.over:
             roots = self.assembler.buffers[place].roots
-            self.assembler.save(scope, roots, self._later(position, choice, len(choice.steps)))
+            self.assembler.save(scope, roots, lambda node: self._last.get(node, -1) > position)
         if scope.ops:
             self.blocks.append(scope.ops)
             scope.ops = []
 
     def _run_in(self, scope: Scope, position: int, candidate: Candidate) -> None:
+        inside: dict[Node, int] = {}  # each node and the last step of the candidate that reads it
         for k, step in enumerate(candidate.steps):
-            self.assembler.step(scope, step, lambda k=k: self._later(position, candidate, k))  # type: ignore[misc]
+            inside.update(dict.fromkeys(self._reads(step), k))
+        for k, step in enumerate(candidate.steps):
+
+            def later(node: Node, k: int = k) -> bool:
+                return inside.get(node, -1) > k or self._last.get(node, -1) > position
+
+            self.assembler.step(scope, step, later)
 
     def _meet(self, position: int, tried: Scope, backup: Scope) -> None:
         """Hand each output of the region over in one slot, laid out alike, whichever way it was computed."""
@@ -185,25 +193,26 @@ class _Builder:
             assembler.scope.add(node, target)
         self.blocks.append((subject(self.plan, position), tried.ops, backup.ops))
 
-    def _later(self, position: int, candidate: Candidate, k: int) -> set[Node]:
-        """Every node that may be read after step k of a candidate of region `position`."""
-        steps: list[PlanStep] = list(candidate.steps[k + 1 :])
-        for region in self.plan.regions[position + 1 :]:
-            steps += [*region.choice.steps, *region.library.steps]
-        nodes = [o.node for o in self.plan.graph.outputs if o.node is not None]
-        for step in steps:
-            if isinstance(step, LibraryStep):
-                call = self.plan.graph.calls[step.call]
-                written = mutated(call)
-                nodes += [n for i, n in enumerate(call.operands) if i not in written]
-            else:
-                nodes += step.operands if hasattr(step, "operands") else step.inputs
-        found: set[Node] = set()
-        for node in nodes:
-            while node not in found:
-                found.add(node)
-                if node.op in MOVES:
-                    node = node.inputs[0]
+    def _reads(self, step: PlanStep) -> Iterator[Node]:
+        """The nodes that a step reads, and what they are movements of."""
+        nodes: Sequence[Node]
+        if isinstance(step, LibraryStep):
+            call = self.plan.graph.calls[step.call]
+            written = mutated(call)
+            nodes = [n for i, n in enumerate(call.operands) if i not in written]
+        else:
+            nodes = step.operands if isinstance(step, ProviderStep) else step.inputs
+        return _with_bases(nodes)
+
+    @functools.cached_property
+    def _last(self) -> dict[Node, int]:
+        """Each node and the position of the last region that may read it; behind all of them for outputs."""
+        found: dict[Node, int] = {}
+        for position, region in enumerate(self.plan.regions):
+            for step in (*region.choice.steps, *region.library.steps):
+                found.update(dict.fromkeys(self._reads(step), position))
+        outputs = [o.node for o in self.plan.graph.outputs if o.node is not None]
+        found.update(dict.fromkeys(_with_bases(outputs), len(self.plan.regions)))
         return found
 
     # --- Outputs
@@ -273,6 +282,15 @@ class _Builder:
         on_cpu = assembler.device.type == "cpu"
         pages = Pages(pool_bytes, paged(units, meter, hints) if pool_bytes and on_cpu else frozenset())
         return join(units, pages, meter, hints, self.record)
+
+
+def _with_bases(nodes: Iterable[Node]) -> Iterator[Node]:
+    """The nodes and what they are movements of."""
+    for node in nodes:
+        yield node
+        while node.op in MOVES:
+            node = node.inputs[0]
+            yield node
 
 
 def _inner(ops: Sequence[Op]) -> set[int]:
