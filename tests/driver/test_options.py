@@ -188,6 +188,18 @@ def test_options_as_a_value_at_pytorchs_door() -> None:
     torch.testing.assert_close(torch.compile(f, backend="interfuse", mode="no-race")(x), f(x))
 
 
+def test_the_kill_switch_is_said() -> None:
+    x = torch.randn(4, 14)
+    with override(disable=True):
+        account = interfuse.explain(f, (x,), measure=False)
+        assert account.warnings == (
+            "INTERFUSE_DISABLE is set, so PyTorch runs the model unchanged: unset it to compile.",
+        )
+        with pytest.raises(OptionError, match="INTERFUSE_DISABLE is set"):
+            interfuse.show(f, (x,))
+        assert torch.equal(interfuse.compile(f, fullgraph=True)(x), f(x))
+
+
 def test_a_model_that_fails_by_itself_says_its_own_error() -> None:
     def broken(x: torch.Tensor) -> torch.Tensor:
         return torch.relu(x) @ torch.ones(3)

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from interfuse.base.errors import OptionError
-from interfuse.driver.backend import Backend
+from interfuse.base.record import Record
+from interfuse.driver.backend import DISABLED, Backend
 from interfuse.driver.bench import check_peers
 from interfuse.driver.compiler import Watcher
 from interfuse.driver.measure import arguments, measure_model, model_name, uncompiled
@@ -82,6 +83,9 @@ def explain(
         fast(*inputs, **given)
         backend.check_off()
         records = list(backend.records)
+        if backend.options.knobs().disable:
+            records.append(Record())
+            records[-1].add("warning", "disable", error=DISABLED)
         if measure:
             records.append(measure_model(model, fast, inputs, given, peers, rounds, name or model_name(model), watch))
     return ledger(records)

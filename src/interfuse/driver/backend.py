@@ -22,6 +22,9 @@ from interfuse.capture.decompositions import table
 from interfuse.driver.compiler import Compiled, Runner, Watcher, compile_graph
 from interfuse.driver.options import Options, parts, read
 
+DISABLED = "INTERFUSE_DISABLE is set, so PyTorch runs the model unchanged: unset it to compile."
+"""What is said where the kill switch leaves nothing to report."""
+
 
 class Backend:
     """A torch.compile backend that keeps what it compiled: `compiled` grows by one for each graph.

@@ -13,7 +13,7 @@ import torch
 
 from interfuse.base.errors import ModelError, OptionError, UnsupportedError
 from interfuse.base.text import Writer
-from interfuse.driver.backend import Backend
+from interfuse.driver.backend import DISABLED, Backend
 from interfuse.driver.compiler import STAGES, Compiled, Watcher
 from interfuse.driver.measure import arguments, uncompiled
 from interfuse.driver.options import read
@@ -64,6 +64,8 @@ def show(
         uncompiled(model, arguments(inputs), kwargs or {})
         torch.compile(model, backend=backend, dynamic=False)(*arguments(inputs), **dict(kwargs or {}))
     backend.check_off()
+    if backend.options.knobs().disable:
+        raise OptionError(DISABLED)
     if not backend.compiled:
         raise ModelError("PyTorch captured no graph of this model: there is nothing to show.")
     if region:
