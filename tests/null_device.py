@@ -109,17 +109,24 @@ def _within(bounds: tuple[Bound, ...], grid: Mapping[str, np.ndarray]) -> np.nda
     return inside
 
 
-def _loaded(s: Load, buffer: np.ndarray, grid: Mapping[str, np.ndarray]) -> np.ndarray:
-    """What a load gives; poison where its bounds do not hold, and nothing is read there."""
-    at = _index(s.index, grid)
-    if not s.within:
-        return buffer[at]
-    inside = np.broadcast_to(_within(s.within, grid), np.broadcast_shapes(at.shape, _within(s.within, grid).shape))
-    assert inside.shape == np.broadcast_shapes(at.shape, (1,) * inside.ndim), "a bound varies where the index does not"
-    out = poisoned(inside.size, buffer.dtype).reshape(inside.shape)
-    at = np.broadcast_to(at, inside.shape)[inside]
-    assert (at >= 0).all(), f"{s.param} is read before its begin"
-    out[inside] = buffer[at]
+def _loaded(
+    s: Load, buffer: np.ndarray, grid: Mapping[str, np.ndarray], values: Mapping[str, np.ndarray]
+) -> np.ndarray:
+    """What a load gives: poison where its bounds do not hold, NaN or 0 where a pick lies outside."""
+    places, picked = dict(grid), np.asarray(True)
+    for p in s.picks:
+        extent, place = _index(wrap(p.extent), grid), values[p.value.name].astype(np.int64)
+        place = np.where(place < 0, place + extent, place) if p.wraps else place
+        found = (place >= 0) & (place < extent)
+        places[p.symbol.name], picked = np.where(found, place, 0), picked & found
+    at, within = _index(s.index, places), np.asarray(_within(s.within, grid) if s.within else True)
+    shape = np.broadcast_shapes(at.shape, picked.shape, within.shape)
+    assert shape == np.broadcast_shapes(at.shape, picked.shape, (1,) * len(shape)), "a bound varies where no place does"
+    at, picked, within = (np.broadcast_to(a, shape) for a in (at, picked, within))
+    out = poisoned(at.size, buffer.dtype).reshape(shape)
+    out[within & ~picked] = np.nan if buffer.dtype.kind in "fV" else 0
+    assert (at[within & picked] >= 0).all(), f"{s.param} is read before its begin"
+    out[within & picked] = buffer[at[within & picked]]
     return out
 
 
@@ -136,7 +143,7 @@ def _statements(
         if isinstance(s, Loop):
             _statements(s.body, kernel, buffers, scratch, grid, dims, values)
         elif isinstance(s, Load):
-            values[s.out.name] = buffers[s.param] if s.param in scratch else _loaded(s, buffers[s.param], grid)
+            values[s.out.name] = buffers[s.param] if s.param in scratch else _loaded(s, buffers[s.param], grid, values)
         elif isinstance(s, Store):
             if s.param in scratch:
                 shape = [d if a.name in s.arg.axes else 1 for a, d in zip(kernel.axes, dims, strict=True)]

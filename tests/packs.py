@@ -14,12 +14,13 @@ import torch
 
 from interfuse.capture.torch_types import to_torch
 from interfuse.ir import build as b
-from interfuse.ir.dtypes import BF16, F32, DType
+from interfuse.ir.dtypes import BF16, F32, I64, DType
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
 from interfuse.lower.families import Target, Work, lower
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.pack import likeness, pack
+from interfuse.tune.trial import index_ends
 from tests.strategies import arrays_for
 
 SHAPES = ((3, 5), (64, 32), (1, 7), (40, 1000), (16, 16))
@@ -40,7 +41,9 @@ class Packed:
     def arrays(self, k: int) -> Mapping[Node, np.ndarray]:
         """Random values of member k's inputs."""
         if k not in self.made:
-            self.made[k] = arrays_for(self.regions[k][0], "random")
+            found = arrays_for(self.regions[k][0], "random")
+            ends = index_ends(self.regions[k][1], self.regions[k][0])
+            self.made[k] = {n: np.abs(a) % ends[n] if n in ends else a for n, a in found.items()}
         return self.made[k]
 
     def ran(self, launch: Callable[..., Any], members: Sequence[int]) -> list[list[torch.Tensor]]:
@@ -105,6 +108,13 @@ def _columns(rows: int, cols: int) -> Region:
     return [x], [b.reduce("sum", b.apply("tanh", x), (0,))]
 
 
+def _looked_up(rows: int, cols: int) -> Region:
+    """Rows of a table, each times its column's scale."""
+    table, ids, scale = _in("table", rows, cols), _in("ids", 6, dtype=I64), _in("scale", cols)
+    found = b.gather(table, b.expand(b.reshape(ids, (6, 1)), (6, cols)), 0)
+    return [table, ids, scale], [b.apply("mul", found, b.broadcast(scale, (6, cols)))]
+
+
 CASES: Mapping[str, Callable[[int, int], Region]] = {
     "bias_relu": _bias_relu,
     "step": _step,
@@ -113,6 +123,7 @@ CASES: Mapping[str, Callable[[int, int], Region]] = {
     "norm": _norm,
     "softmax": _softmax,
     "columns": _columns,
+    "looked_up": _looked_up,
 }
 
 

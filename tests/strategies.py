@@ -255,10 +255,27 @@ class _Builder:
         self.scanned = True
         self.pool.append(_settled(b.scan(op, node, len(self.rows), self.reverse), stored, exact))
 
+    def gather(self) -> None:
+        """Elements of one more input, at places that an integer value is bent to: one a row, or one everywhere."""
+        x = self.pick("int")
+        if not x:
+            return
+        size, dtype = self.draw(st.sampled_from((1, 3, 40))), self.draw(st.sampled_from(STORED))
+        node = b.apply("maximum", b.apply("minimum", x.node, _const(size - 1, x.node)), _const(0, x.node))
+        flat = self.draw(st.booleans())
+        shape = (size,) if flat else (*self.rows, size, *self.inner)
+        source = b.placeholder(f"x{len(self.inputs)}", dtype, shape)
+        self.inputs.append(source)
+        if flat:
+            picked = b.reshape(b.gather(source, b.reshape(node, (node.size,)), 0), self.shape)
+        else:
+            picked = b.gather(source, node, len(self.rows))
+        self.pool.append(_Value(b.cast(picked, F32) if dtype.is_narrow else picked, dtype, x.exact))
+
     def output(self) -> Node:
         """A value as it is stored: full, or reduced with or without its dimension of one."""
         made = [
-            v for v in self.pool if v.node.op not in ("input", "expand", "permute", "reshape", "slice")
+            v for v in self.pool if v.node.op not in ("input", "expand", "permute", "reshape", "slice", "gather")
         ] or self.pool
         value = self.draw(st.sampled_from(made + self.reduced))
         node = b.cast(value.node, value.stored)
@@ -296,6 +313,8 @@ STEPS = (
     "reduce",
     "scan",
     "scan",
+    "gather",
+    "gather",
 )
 
 

@@ -25,7 +25,7 @@ from interfuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8
 from interfuse.ir.index import sym
 from interfuse.lower.families import GPU
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Param, Role, Store, Value
-from tests import joins, packs, symbolic
+from tests import gathers, joins, packs, symbolic
 from tests.emit import triton_cases as cases
 from tests.kernels import BUILDERS
 
@@ -173,6 +173,14 @@ def test_kernels_over_sizes_that_change_keep_to_the_limits(device: str, cache: P
     for source, r in zip(sources, compiled(sources, profile, cache), strict=True):
         assert check(r, profile) is None, r
         assert "do_not_specialize=" in source.text, "a size must not make Triton compile again"
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_indirect_loads_keep_to_the_limits(device: str, cache: Path) -> None:
+    profile = find(device)
+    made = [*gathers.CASES.values(), *gathers.SYMBOLIC.values()]
+    for r in compiled([emit(symbolic.lowered(make(), GPU)[0]) for make in made], profile, cache):
+        assert check(r, profile) is None, r
 
 
 # --- bad kernels

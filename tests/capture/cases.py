@@ -51,6 +51,11 @@ def plain(dtype, *shape, seed=0):
     )
 
 
+def ids(size, *shape, low=0, dtype=torch.int64):
+    """A builder of indices of a shape, from `low` up to `size`."""
+    return lambda _: torch.randint(low, size, shape, generator=torch.Generator().manual_seed(size)).to(dtype)
+
+
 def unary(*rest, **named):
     def build(d):
         return [((x, *rest), named) for x in (special(d), plain(d, 2, 3, 4), plain(d), plain(d, 0, 3))]
@@ -108,8 +113,12 @@ def all_of(*builders):
 
 
 def args(*makers, **named):
-    """One case: each maker gives an argument from the type, or is the argument."""
-    return lambda d: [(tuple(m(d) if callable(m) else m for m in makers), named)]
+    """One case: each maker gives an argument from the type, or is the argument; lists may hold makers too."""
+
+    def made(m, d):
+        return [made(part, d) for part in m] if isinstance(m, list) else m(d) if callable(m) else m
+
+    return lambda d: [(tuple(made(m, d) for m in makers), named)]
 
 
 def of(*shape, seed=0):
@@ -121,6 +130,28 @@ def several(*shapes):
     return lambda d: [
         special(d)[: math.prod(s)].reshape(s) if k == 0 else plain(d, *s, seed=k) for k, s in enumerate(shapes)
     ]
+
+
+def labelled(backward, name):
+    """Scores of five classes and labels, 2 of which are ignored, with and without weights, one by one, mean, sum."""
+    shape = (3, 5, 2, 4) if "2d" in name else (6, 5)
+
+    def build(d):
+        if not d.is_floating_point:
+            return []
+        scores, label, weight = plain(d, *shape), ids(5, shape[0], *shape[2:])(d), plain(d, 5).abs()
+        whole = [(scores, label)] if "2d" in name else [(scores, label), (scores[0], label[0])]
+        found = []
+        for x, t in whole:
+            for rest in ((None, 0, 2), (None, 1, 2), (weight, 1, 2), (weight, 2, -100), (weight, 0, 2)):
+                if backward:
+                    like, total = getattr(torch.ops.aten, name.replace("backward", "forward"))(x, t, *rest)
+                    found.append(((plain(d, *like.shape), x, t, *rest, total), {}))
+                else:
+                    found.append(((x, t, *rest), {}))
+        return found
+
+    return build
 
 
 def reduced(*forms, **named):
@@ -328,6 +359,8 @@ CASES = {
     "binary_cross_entropy_with_logits": all_of(
         binary(), binary(None, None, 0), args(of(2, 3), of(2, 3, seed=2), of(3), of(3, seed=4), 2)
     ),
+    **{name: labelled(False, name) for name in ("nll_loss_forward", "nll_loss2d_forward")},
+    **{name: labelled(True, name) for name in ("nll_loss_backward", "nll_loss2d_backward")},
     # Movement and constants.
     "view": all_of(args(of(2, 3, 4), [6, -1]), args(of(2, 3), [2, 3]), args(of(), [1, 1])),
     "_unsafe_view": args(of(2, 3, 4), [6, 4]),
@@ -427,6 +460,34 @@ CASES = {
     ],
     "tril": all_of(args(of(4, 5)), args(of(2, 4, 3), -1)),
     "triu": all_of(args(of(4, 5), 1), args(of(2, 3, 3))),
+    # Indirect loads.
+    "embedding": all_of(
+        args(of(5, 3), ids(5, 2, 4)),
+        args(of(5, 3), ids(5)),
+        args(of(1, 3), ids(1, 2), 0),
+        args(of(5, 3), ids(5, 0)),
+        args(of(5, 3), ids(5, 7, dtype=torch.int32), -1, True),
+    ),
+    "index_select": all_of(
+        args(of(2, 5, 3), 1, ids(5, 4)), args(of(4, 2), -2, ids(4, 1, dtype=torch.int32)), args(of(), 0, ids(1))
+    ),
+    "gather": all_of(
+        args(of(2, 5, 3), 1, ids(5, 2, 4, 3)),
+        args(of(4, 5), -1, ids(5, 3, 2)),
+        args(of(4), 0, ids(4)),
+        args(of(), 0, ids(1)),
+        args(of(), 0, ids(1, 1)),
+    ),
+    "take": all_of(args(of(2, 5, 3), ids(30, 2, 4, low=-30)), args(of(), ids(1))),
+    "index.Tensor": all_of(
+        args(of(5, 3), [ids(5, 4, low=-5)]),
+        args(of(2, 5, 3), [None, ids(5, 2, 2)]),
+        args(of(4, 5, 3), [ids(4, 2, 1, low=-4), ids(5, 3)]),
+        args(of(2, 4, 5, 3), [None, ids(4, 6), ids(5, 6, low=-5, dtype=torch.int32)]),
+        args(of(4, 5, 3), [ids(4, 2), None, ids(3, 2)]),
+        args(of(4, 5, 3), [ids(4, 2), ids(5, 1), ids(3)]),
+        args(of(5, 3), [ids(5, 0)]),
+    ),
     # Reductions and scans.
     "sum.dim_IntList": all_of(reduced(([1],), ([0, -1], True), ([],), (None,)), args(of(), [0]), args(of(0, 3), [0])),
     "mean.dim": reduced(([1],), ([0, -1], True)),

@@ -20,7 +20,7 @@ from interfuse.lower.families import Target
 from interfuse.lower.kernel import Reduce, walk
 from interfuse.run import gpu
 from interfuse.run.gpu_pack import PackLauncher
-from tests import joins, online, packs, strategies, symbolic, targets
+from tests import gathers, joins, online, packs, strategies, symbolic, targets
 from tests.emit import triton_cases as cases
 from tests.judge import judge_region
 from tests.kernels import BUILDERS, reference
@@ -177,3 +177,45 @@ def test_one_kernel_serves_every_size(name: str) -> None:
             got = cases.run(kernel, [arrays[n] for n in order], sizes=bound, shapes=shapes)
             verdict = judge_region(outputs, arrays, got, symbols=sizes)
             assert verdict.ok, (sizes, verdict.note)
+
+
+@pytest.mark.parametrize("target", list(targets.GPUS))
+@pytest.mark.parametrize("name", list(gathers.CASES))
+def test_indirect_loads(name: str, target: str) -> None:
+    inputs, outputs = gathers.CASES[name]()
+    kernel, reads = symbolic.lowered((inputs, outputs), targets.GPUS[target])
+    values = gathers.arrays((inputs, outputs))
+    verdict = judge_region(outputs, values, cases.run(kernel, [values[n] for n in reads]))
+    assert verdict.ok, verdict.note
+
+
+@pytest.mark.parametrize("name", list(gathers.SYMBOLIC))
+def test_indirect_loads_of_every_size(name: str) -> None:
+    inputs, outputs = gathers.SYMBOLIC[name]()
+    kernel, reads = symbolic.lowered((inputs, outputs), targets.GPUS["gpu"])
+    for sizes in symbolic.SIZES[:3]:
+        if name == "table_of_any_length" and sizes["s1"] == 0:
+            continue  # nothing can be picked
+        values = gathers.arrays((inputs, outputs), sizes)
+        shapes = [symbolic.shape_of(n, sizes) for n in outputs]
+        bound = [sizes[s] for s in kernel.symbols]
+        got = cases.run(kernel, [values[n] for n in reads], sizes=bound, shapes=shapes)
+        verdict = judge_region(outputs, values, got, symbols=sizes)
+        assert verdict.ok, (sizes, verdict.note)
+
+
+@pytest.mark.parametrize("target", list(targets.GPUS))
+@pytest.mark.parametrize(("name", "outside"), (("embedding", 30), ("embedding", -1), ("small_elements", 50)))
+def test_what_lies_outside_is_never_read(name: str, outside: int, target: str) -> None:
+    inputs, outputs = gathers.CASES[name]()
+    kernel, reads = symbolic.lowered((inputs, outputs), targets.GPUS[target])
+    values = gathers.arrays((inputs, outputs))
+    index = values[inputs[1]]
+    (right,) = cases.run(kernel, [values[n] for n in reads])
+    index.flat[3] = outside
+    (got,) = cases.run(kernel, [values[n] for n in reads])
+    wrong = np.zeros(index.shape, bool)
+    wrong.flat[3] = True
+    wrong = np.broadcast_to(wrong.reshape(*index.shape, *(1,) * (got.ndim - index.ndim)), got.shape)
+    np.testing.assert_array_equal(got[~wrong], right[~wrong])
+    assert np.isnan(got[wrong]).all() if got.dtype.kind == "f" else got[wrong].all(), "not of 0 is true"

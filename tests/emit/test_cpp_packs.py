@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from interfuse.base.errors import LaunchError
+from interfuse.base.errors import DataError, LaunchError
 from interfuse.base.knobs import current, override
 from interfuse.build.cache import open_cache
 from interfuse.build.cpp import build
@@ -69,3 +69,14 @@ def test_wrong_counts_are_refused() -> None:
     for tensors, sizes in (([x, x, x], [8]), ([x, x], []), ([x, x], [8, 8])):
         with pytest.raises(LaunchError, match="a member"):
             launch(tensors, sizes)
+
+
+def test_an_index_outside_in_any_member_is_told() -> None:
+    (packed,) = packs.packs("looked_up", targets.CPUS["cpu"], shapes=((3, 40), (64, 32), (40, 100)))
+    launch, ids = built(packed, LEVELS[0]), packed.arrays(1)[packed.regions[1][0][1]]
+    ids[2] = 64
+    with pytest.raises(DataError, match="met an index outside"):
+        packed.ran(launch, [0, 1, 2])
+    packed.ran(launch, [0, 2])
+    ids[2] = 63
+    packed.ran(launch, [0, 1, 2])

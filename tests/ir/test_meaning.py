@@ -472,6 +472,19 @@ def test_symbolic_sizes():
         evaluate([grown], {x: data})
 
 
+@pytest.mark.parametrize("dtype", (I32, I64))
+def test_gather(dtype):
+    x, at = np.arange(24, dtype=np.float32).reshape(2, 3, 4), np.array([[[2, 0]], [[1, 3]]], dtype.numpy)
+    source, index = b.placeholder("x", F32, x.shape), b.placeholder("at", dtype, at.shape)
+    part = b.take_slice(source, (0, 1, 0), (2, 1, 4))
+    wanted = torch.from_numpy(x)[:, 1:2].gather(2, torch.from_numpy(at).long())
+    _same(evaluate([b.gather(part, index, 2)], {source: x, index: at})[0], wanted)
+    _same(evaluate([b.gather(part, index, 2, wraps=True)], {source: x, index: at - 4})[0], wanted)
+    for wraps, outside in ((False, -1), (False, 4), (True, -5), (True, 4)):
+        with pytest.raises(IndexError, match="leaves the 4 places of axis 2"):
+            evaluate([b.gather(part, index, 2, wraps)], {source: x, index: np.full_like(at, outside)})
+
+
 COMPARED = {
     *UNARY,
     *BINARY,
@@ -488,6 +501,7 @@ COMPARED = {
     "slice",
     "concat",
     "pad",
+    "gather",
     "argmax",
     "argmin",
     "linear",

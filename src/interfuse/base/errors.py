@@ -52,6 +52,10 @@ class LaunchError(InterfuseError):
     """A kernel could not be launched; the region runs the library path instead."""
 
 
+class DataError(InterfuseError):
+    """A kernel met an index outside what it picks from; the region's captured calls run on its inputs and report it."""
+
+
 def said(error: BaseException) -> str:
     """An error as part of a sentence: its class and its first line."""
     text = str(error).strip()

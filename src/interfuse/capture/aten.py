@@ -15,6 +15,7 @@ import torch
 from interfuse.base.errors import GraphError
 from interfuse.capture import (
     aten_activation,
+    aten_indirect,
     aten_join,
     aten_linear,
     aten_loss,
@@ -33,7 +34,17 @@ from interfuse.ir.graph import Call
 from interfuse.ir.layout import base_of
 from interfuse.ir.node import Node
 
-KINDS = (aten_pointwise, aten_activation, aten_loss, aten_movement, aten_join, aten_reduce, aten_norm, aten_linear)
+KINDS = (
+    aten_pointwise,
+    aten_activation,
+    aten_loss,
+    aten_movement,
+    aten_join,
+    aten_indirect,
+    aten_reduce,
+    aten_norm,
+    aten_linear,
+)
 """The modules whose rules fill the table."""
 
 _WHY: tuple[tuple[tuple[str, ...], str], ...] = (
@@ -44,10 +55,9 @@ _WHY: tuple[tuple[tuple[str, ...], str], ...] = (
         "a matrix product that is no plain linear layer",
     ),
     (
-        ("embedding", "index_select", "gather", "index", "take", "_unsafe_index"),
-        "an indirect load has no kernel family yet",
+        ("scatter", "index_put", "index_add", "index_fill", "index_copy", "embedding_dense_backward"),
+        "an indirect store has no kernel family yet",
     ),
-    (("scatter", "index_put", "index_add", "embedding_dense_backward"), "an indirect store has no kernel family yet"),
     (("empty", "new_empty", "empty_like", "empty_strided", "empty_permuted"), "memory without values"),
 )
 

@@ -1,12 +1,18 @@
-"""Element-wise losses. In: ATen calls. Out: the error of each element, then its mean or sum where one is asked for."""
+"""Losses. In: ATen calls. Out: the error of each element, then its mean or sum where one is asked for.
+
+A loss of class labels reads one score a label, an indirect load; its gradient compares every class with the label, so
+it needs no indirect store.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from interfuse.capture.aten_activation import floating
+from interfuse.capture.aten_indirect import picked
 from interfuse.capture.rules import lowers
-from interfuse.capture.values import Maker, number
+from interfuse.capture.values import Maker, expand, number, reshape, wide
+from interfuse.ir import build
 from interfuse.ir.node import Node
 
 MEAN, SUM = 1, 2
@@ -82,3 +88,60 @@ def _logit_loss(
     if weight is not None:
         error = c("mul", error, floating(c, weight)[0])
     return _joined(c, error, reduction, "cross_entropy")
+
+
+def _labels(c: Maker, scores: Node, target: Node, ignore: int) -> tuple[int, Node, Node]:
+    """(the axis of classes, the labels in the scores' shape with one class, which of them count); 0 where they do
+    not.
+    """
+    axis = min(1, len(scores.shape) - 1)
+    shape = tuple(1 if k == axis else d for k, d in enumerate(scores.shape))
+    counts = c("ne", reshape(target, shape), ignore, hint="counts")
+    return axis, c("where", counts, reshape(target, shape), 0, hint="label"), counts
+
+
+def _class_weight(c: Maker, weight: Node | None, label: Node, counts: Node, like: Node) -> Node:
+    """What each label counts for: its class's weight or 1, and 0 where it is ignored; in the type of `like`."""
+    one: Node | float = 1.0
+    if weight is not None:
+        one = wide(reshape(picked(weight, reshape(label, (label.size,)), 0), label.shape))
+    return c("where", counts, one, c.constant(0.0, like.dtype, label.shape), hint="class_weight")
+
+
+@lowers("nll_loss_forward", "nll_loss2d_forward")
+def _nll_loss(
+    c: Maker, self: Node, target: Node, weight: Node | None, reduction: int, ignore_index: int
+) -> tuple[Node, Node]:
+    scores = wide(self)
+    axis, label, counts = _labels(c, scores, target, ignore_index)
+    share = _class_weight(c, weight, label, counts, scores)
+    error = c("neg", build.gather(scores, label, axis), hint="error")
+    error = error if weight is None else c("mul", error, share)
+    error = c("where", counts, error, 0.0, hint="error")
+    if reduction == 0 and len(self.shape) > 1:
+        return c.narrow(reshape(error, c.shape)), c.constant(0.0, c.dtypes[1])
+    every = range(len(error.shape))
+    total, shares = c.reduce("sum", error, every, hint="loss"), c.reduce("sum", share, every, hint="total_weight")
+    return c.narrow(c("div", total, shares, hint="loss") if reduction == MEAN else total), c.narrow(shares, 1)
+
+
+@lowers("nll_loss_backward", "nll_loss2d_backward")
+def _nll_loss_backward(
+    c: Maker,
+    grad_output: Node,
+    self: Node,
+    target: Node,
+    weight: Node | None,
+    reduction: int,
+    ignore_index: int,
+    total_weight: Node,
+) -> Node:
+    axis, label, counts = _labels(c, self, target, ignore_index)
+    grad = wide(grad_output)
+    grad = reshape(grad, label.shape) if grad.shape else expand(grad, label.shape)
+    if reduction == MEAN:
+        grad = c("div", grad, wide(total_weight))
+    grad = c("mul", c("neg", grad), _class_weight(c, weight, label, counts, grad), hint="error_grad")
+    along = tuple(d if k == axis else 1 for k, d in enumerate(self.shape))
+    right = c("and", c("eq", reshape(c.iota(self.shape[axis]), along), label), counts, hint="right")
+    return c.narrow(c("where", right, grad, 0.0, hint="nll_grad"))

@@ -14,11 +14,23 @@ from dataclasses import replace
 from interfuse.cost.estimate import Estimate
 from interfuse.cost.traffic import kernel_bytes
 from interfuse.device.profile import DeviceProfile
-from interfuse.ir.index import at_sizes, coefficient, product
+from interfuse.ir.index import at_sizes, product
 from interfuse.ir.node import Node
 from interfuse.ir.ops import TABLE
 from interfuse.lower.bounds import share
-from interfuse.lower.kernel import Kernel, Let, Load, Reduce, Role, Scan, Store, Value, bounds_of, walk
+from interfuse.lower.kernel import (
+    Kernel,
+    Let,
+    Load,
+    Reduce,
+    Role,
+    Scan,
+    Store,
+    Value,
+    bounds_of,
+    step_along,
+    walk,
+)
 
 CACHED_GAIN = 3.0
 """How much faster bytes come from the last-level cache than from memory."""
@@ -51,12 +63,12 @@ def strided_share(kernel: Kernel, sizes: Mapping[str, int]) -> float:
     """
     extents = {a.name: at_sizes(a.extent, sizes) for a in kernel.axes}
     accesses = [
-        (s.index, math.prod(share(b, extents, sizes) for b in bounds_of(s)))
+        (s, math.prod(share(b, extents, sizes) for b in bounds_of(s)))
         for s in walk(kernel.body)
         if isinstance(s, (Load, Store))
     ]
     lanes = [a.symbol for a in kernel.axes if a.block > 1] or [kernel.axes[-1].symbol]
-    bad = min(sum(w for i, w in accesses if coefficient(i, lane) not in (0, 1, -1)) for lane in lanes)
+    bad = min(sum(w for s, w in accesses if step_along(s, lane) not in (0, 1, -1)) for lane in lanes)
     return bad / max(sum(w for _, w in accesses), 1)
 
 

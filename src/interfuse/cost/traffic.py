@@ -12,12 +12,12 @@ import math
 from collections.abc import Iterable, Mapping
 
 from interfuse.ir.graph import Call
-from interfuse.ir.index import Dim, Expr, at_sizes, product, symbols
+from interfuse.ir.index import Dim, Expr, at_sizes, product
 from interfuse.ir.layout import Layout, contiguous, view_of
 from interfuse.ir.node import Node
 from interfuse.ir.ops import MOVES
 from interfuse.lower.bounds import share
-from interfuse.lower.kernel import Bound, Kernel, Load, Param, Store, bounds_of, walk
+from interfuse.lower.kernel import Bound, Kernel, Load, Param, Store, bounds_of, varies_over, walk
 
 GATHERS = frozenset(
     (
@@ -59,21 +59,23 @@ def moved_bytes(reads: Iterable[Node], writes: Iterable[Node], sizes: Sizes | No
 def kernel_bytes(kernel: Kernel, sizes: Sizes | None = None) -> int:
     """Bytes that one launch of `kernel` reads and writes: what its loads and stores reach of each parameter, once.
 
-    Accesses of one parameter at different indices add up, to at most the elements that the parameter has. What is read
-    within bounds counts there alone. Scratch stays on chip and is not counted.
+    Accesses of one parameter at different indices add up, to at most the elements that the parameter has; where values
+    tell the place, each is taken to be another. What is read within bounds counts there alone. Scratch stays on chip
+    and is not counted.
     """
-    reached: dict[tuple[str, type], dict[tuple[Expr, tuple[Bound, ...]], None]] = {}
+    reached: dict[tuple[str, type], dict[tuple[Expr, frozenset[str], tuple[Bound, ...]], None]] = {}
     for stmt in walk(kernel.body):
         if isinstance(stmt, (Load, Store)):
-            reached.setdefault((stmt.param, type(stmt)), {})[stmt.index, bounds_of(stmt)] = None
+            access = stmt.index, varies_over(stmt), bounds_of(stmt)
+            reached.setdefault((stmt.param, type(stmt)), {})[access] = None
     extents = {a.name: _count(a.extent, sizes) for a in kernel.axes}
     total = 0
     for (name, _), accesses in reached.items():
         param = kernel.param(name)
         if param.mode != "scratch":
             elements = 0.0
-            for index, within in accesses:
-                span = math.prod(extents[s.name] for s in symbols(index) if s.name in extents)
+            for _, over, within in accesses:
+                span = math.prod(extents[name] for name in over if name in extents)
                 elements += span * math.prod(share(b, extents, sizes or {}) for b in within)
             total += min(round(elements), _held(param, sizes)) * param.dtype.bytes
     return total

@@ -1,7 +1,8 @@
 """Kernel IR to C++ text. In: one Kernel and a vector level. Out: one header-free C++17 translation unit.
 
 The function is `extern "C" void name(void* const* buffers, const long* sizes)`: buffers are the parameters that are not
-scratch, in order, sizes the kernel's symbols. A packed kernel takes a third argument, the number of members: buffers
+scratch, in order, sizes the kernel's symbols. Where values tell places it is an `int`: 1 where one was outside, and
+then what the kernel wrote is worth nothing. A packed kernel takes a third argument, the number of members: buffers
 and sizes then hold one row a member, and threads share the programs of all members. A value that varies over the lane
 axis (the one walked in a block of more than one index) is a vector; any other is a scalar. What a full vector does and
 what the shorter last one does is one lambda, compiled for both. Programs of all GRID axes run under one OpenMP loop
@@ -53,7 +54,6 @@ from interfuse.lower.kernel import (
     Stmt,
     Store,
     Value,
-    walk,
 )
 
 PARALLEL_FROM = 1 << 17
@@ -121,34 +121,16 @@ class _Emitter(Programs):
         sizes = "const long* sizes" if any("sizes[" in line for line in used) else "const long*"
         if kernel.packed:
             body.line("// Programs `first` to `last` of one member.")
-            body.line(f"static void {self.member}(void* const* buffers, {sizes}, long first, long last) {{")
+            body.line(f"static {self.kind} {self.member}(void* const* buffers, {sizes}, long first, long last) {{")
         else:
-            body.line(f'extern "C" void {kernel.name}(void* const* buffers, {sizes}) {{')
+            body.line(f'extern "C" {self.kind} {kernel.name}(void* const* buffers, {sizes}) {{')
         with body.block():
-            for line in used:
+            for line in (*used, *self.first_checks()):
                 body.line(line)
         entry = self.pack(len(arguments), opening) if kernel.packed else ""
-        return f"{body.text()}\n{code}}}\n{entry}"
+        return f"{body.text()}\n{code}{self.back}}}\n{entry}"
 
     # ---- packs -----------------------------------------------------------------------------------------------------
-
-    def split(self) -> tuple[Axis, str]:
-        """The axis whose programs threads share, the outermost with several, and the indices of one in C++."""
-        if not self.grid:
-            raise UnsupportedError("a kernel of one program has nothing to share out as a pack.")
-        axis = next((a for a in self.grid if a.extent != 1), self.grid[0])
-        beside = f"{self.side} * LANES" if self.side > 1 else "LANES"
-        return axis, beside if axis is self.lane_axis else "1"
-
-    def members_programs(self) -> None:
-        """The loop over one member's programs, as many as a thread was given."""
-        self.shared, step = self.split()
-        first, last = ("first", "last") if step == "1" else (f"first * {step}", f"last * {step}")
-        self.range = (first, last if step == "1" else f"min({last}, {self.dim(self.shared.extent)})")
-        for piece in self.lane_pieces():
-            self.grid_loops(piece)
-        if self.streams():
-            self.w.line("finish_streams();")
 
     def pack(self, buffers: int, opening: Sequence[tuple[str, str]]) -> str:
         """The function that is launched: it tells how many programs a member has and what each costs."""
@@ -161,8 +143,12 @@ class _Emitter(Programs):
         named = [line for line, name in opening if re.search(rf"\b{name}\b", f"{count} {work}")]
         w = Writer()
         w.line()
-        w.line(f'extern "C" void {self.kernel.name}(void* const* buffers, const long* sizes, long members) {{')
+        run = f"{self.member}(buffers + m * {buffers}, sizes + m * {symbols}, first, last)"
+        run = f"if ({run}) __atomic_store_n(&{self.outside}, 1, __ATOMIC_RELAXED)" if self.kind == "int" else run
+        w.line(f'extern "C" {self.kind} {self.kernel.name}(void* const* buffers, const long* sizes, long members) {{')
         with w.block():
+            if self.kind == "int":
+                w.line(f"int {self.outside} = 0;")
             w.line(f"const auto programs = [&](long {'m' if named else ''}) {{")
             with w.block():
                 for line in named:
@@ -171,9 +157,9 @@ class _Emitter(Programs):
             w.line("};")
             w.line(f"run_members(members, {PARALLEL_FROM}, programs, [&](long m, long first, long last) {{")
             with w.block():
-                w.line(f"{self.member}(buffers + m * {buffers}, sizes + m * {symbols}, first, last);")
+                w.line(f"{run};")
             w.line("});")
-        return f"{w.text()}}}\n"
+        return f"{w.text()}{self.back}}}\n"
 
     def programs(self) -> None:
         """The loop over all programs, on several threads where the work is worth it."""
@@ -201,10 +187,6 @@ class _Emitter(Programs):
             self.grid_loops(pieces[0])
         if streams and condition == "false":
             self.w.line("finish_streams();")
-
-    def streams(self) -> bool:
-        """True where something is stored past the caches."""
-        return any(isinstance(s, Store) and s.param in self.streaming for s in walk(self.kernel.body))
 
     def statements(self, body: Sequence[Stmt], in_lanes: bool) -> None:
         """The statements of one scope: what varies over a program's vectors once for each, loops on their own."""
@@ -252,6 +234,8 @@ class _Emitter(Programs):
         shared = self.shared_indices(body)
         named: dict[Expr, str] = {}
         for s in body:
+            if isinstance(s, Load):
+                self.look_up(s.picks)
             if isinstance(s, (Load, Store)) and s.index in shared and s.index not in named:
                 name = self.names.fresh("at")
                 self.w.line(f"const long {name} = {self.index(s.index)};")
@@ -268,6 +252,8 @@ class _Emitter(Programs):
                 self.scan(s)
             else:
                 self.accumulate(s)
+            if isinstance(s, (Load, Let)):
+                self.look_up(self.told_by.get(s.out, ()))
 
     def shared_indices(self, body: Sequence[Stmt]) -> set[Expr]:
         """Composite indices that at least two accesses of this scope use as they are."""
@@ -276,7 +262,7 @@ class _Emitter(Programs):
         for s in body:
             if not isinstance(s, (Load, Store)) or wrap(s.index).op in ("sym", "const"):
                 continue
-            if self.lane_step(s.index) in (0, 1):
+            if self.step_of(s) in (0, 1):
                 (shared if s.index in seen else seen).add(s.index)
         return shared
 

@@ -76,7 +76,7 @@ def fetched_ahead(kernel: Kernel, lane_axis: Axis | None) -> tuple[Loop | None, 
     for s in loads:
         names = {symbol.name: symbol for symbol in symbols(s.index)}
         along = lane_axis.name in names and coefficient(s.index, names[lane_axis.name]) == 1
-        if along and grid[-1] in names:
+        if along and grid[-1] in names and not s.picks:
             seen.setdefault((s.param, s.index), s)
     return phases[1], tuple(seen.values())
 
@@ -106,14 +106,18 @@ def scratch_elements(p: Param) -> int:
     return elements
 
 
-def operator_text(op: str, dtype: DType) -> str:
-    """The C++ text of an element-wise operator with {0}, {1}, ... for operands of `dtype`."""
+def operator_text(op: str, dtype: DType, divisor: object = None) -> str:
+    """The C++ text of an element-wise operator with {0}, {1}, ... for operands of `dtype`; `divisor` is the second
+    one's number where it is known.
+    """
     if op in ("shl", "shr"):
         return f"shift_{'left' if op == 'shl' else 'right'}({{0}}, {{1}})"
     if op in _FLOAT_ONLY and not dtype.is_float:
         raise UnsupportedError(f"C++ kernels have no {op} of {dtype}.")
     if op in _MAY_TRAP and not dtype.is_float:
-        raise UnsupportedError(f"{op} of {dtype} could divide by zero, which PyTorch reports; the library runs it.")
+        if divisor in (None, 0, -1):
+            raise UnsupportedError(f"{op} of {dtype} could divide by zero, which PyTorch reports; the library runs it.")
+        return "{0} / {1}" if op == "div" else f"{op}_whole({{0}}, {{1}})"
     row = TABLE[op]
     if row.cpp.startswith("none"):
         raise UnsupportedError(f"{op} has no C++ text ({row.cpp}).")

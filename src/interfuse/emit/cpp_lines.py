@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.base.text import Writer
@@ -15,7 +15,7 @@ from interfuse.emit.cpp_types import converted, held, literal, rounded, splat, s
 from interfuse.ir.dtypes import ALL, BOOL, I64, compute_type
 from interfuse.ir.index import Dim, Expr, coefficient, symbols, text, unwrap, wrap
 from interfuse.lower.bounds import narrowed
-from interfuse.lower.kernel import Bound, Kernel, Let, Load, Store, Value, bounds_of
+from interfuse.lower.kernel import Bound, Kernel, Let, Load, Pick, Store, Value, bounds_of, walk
 
 
 class Lines:
@@ -29,12 +29,20 @@ class Lines:
         self.buffers: dict[str, str] = {}
         self.rounded_by_store = rounded_by_store(kernel)
         self.known: tuple[Bound, ...] = ()  # of the pieces that are being written
+        self.outside = self.names.fresh("outside")  # set where an index leaves what it picks from
+        self.kind, self.back = ("int", f"    return {self.outside};\n") if kernel.picks else ("void", "")
+        self.vector_picks: set[str] = set()
+        constants = [s for s in walk(kernel.body) if isinstance(s, Let) and s.op == "const"]
+        self.numbers = {s.out: dict(s.attrs)["value"] for s in constants}
+        self.told_by: dict[Value, list[Pick]] = {}
+        for p in kernel.picks:
+            self.told_by.setdefault(p.value, []).append(p)
 
     # ---- memory ----------------------------------------------------------------------------------------------------
 
     def load(self, s: Load, at: str | None) -> None:
         """out = param[index]: a vector from consecutive elements, a scalar, or element by element."""
-        pointer, vector, step = self.buffers[s.param], self.is_vector(s.out), self.lane_step(s.index)
+        pointer, vector, step = self.buffers[s.param], self.is_vector(s.out), self.step_of(s)
         dtype = self.kernel.param(s.param).dtype
         if s.within:
             self.define(s.out, converted(self.bounded(s, vector, step), dtype, s.out.dtype, vector))
@@ -74,6 +82,26 @@ class Lines:
         tests = [f"{self.index(b.expr, by_lane)} >= {self.index(wrap(b.lo))}" for b in bounds if b.lo is not None]
         tests += [f"{self.index(b.expr, by_lane)} < {self.index(wrap(b.hi))}" for b in bounds if b.hi is not None]
         return f"({' && '.join(tests)})"
+
+    def first_checks(self) -> list[str]:
+        """What a kernel begins with whose places values tell: where there is nothing, nothing may be read."""
+        picks = self.kernel.picks
+        ends = dict.fromkeys(p.extent for p in picks if wrap(p.extent).lo < 1)
+        checks = [f"if ({self.dim(end)} < 1) return 1;" for end in ends]
+        return [*checks, f"int {self.outside} = 0;"] if picks else []
+
+    def look_up(self, picks: Iterable[Pick]) -> None:
+        """Name and check the places that values tell, but for those in sight already."""
+        for p in picks:
+            if p.symbol.name in self.names.index:
+                continue
+            vector, size = self.is_vector(p.value), self.dim(p.extent)
+            place = converted(self.value(p.value), p.value.dtype, I64, vector)
+            place = f"from_end({place}, {size})" if p.wraps else place
+            inside = f"inside({place}, {size}, {'n, ' if vector else ''}{self.outside})"
+            self.w.line(f"const {held(I64, vector)} {self.names.give_index(p.symbol.name)} = {inside};")
+            if vector:
+                self.vector_picks.add(p.symbol.name)
 
     def store(self, s: Store, at: str | None) -> None:
         """param[index] = arg, converted; streamed past the caches where asked."""
@@ -129,7 +157,7 @@ class Lines:
         elif s.op == "round":
             expression = rounded(args[0], ALL[attrs["to"]])
         else:
-            expression = operator_text(s.op, s.args[-1].dtype).format(*args)
+            expression = operator_text(s.op, s.args[-1].dtype, self.numbers.get(s.args[-1])).format(*args)
         self.define(s.out, splat(expression, s.out.dtype) if vector and not reach else expression, s.note)
 
     def index_value(self, e: Expr, vector: bool) -> str:
@@ -164,6 +192,11 @@ class Lines:
         lane = next((s for s in symbols(e) if self.lane_axis is not None and s.name == self.lane_axis.name), None)
         return 0 if lane is None else coefficient(e, lane)
 
+    def step_of(self, s: Load | Store) -> int | None:
+        """How far apart an access reaches in neighbouring lanes; None where values tell, or it is not constant."""
+        told = any(self.is_vector(p.value) for p in s.picks) if isinstance(s, Load) else False
+        return None if told else self.lane_step(s.index)
+
     def index(self, e: Dim, by_lane: bool = False) -> str:
         """An index expression in C++, at the first lane or, `by_lane`, at lane `lane`."""
         e = narrowed(wrap(e), self.known)
@@ -173,6 +206,8 @@ class Lines:
             plain = self.names.index.get(name)
             if plain is None:
                 raise UnsupportedError(f"the index symbol {name} is neither an axis in scope nor a size of the kernel.")
+            if by_lane and name in self.vector_picks:
+                return f"{plain}[lane]"
             return f"({plain} + lane)" if by_lane and self.lane_axis and name == self.lane_axis.name else plain
 
         return text(e, spell, "/")

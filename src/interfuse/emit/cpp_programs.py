@@ -10,12 +10,13 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 
+from interfuse.base.errors import UnsupportedError
 from interfuse.emit.cpp_facts import fetched_ahead, rounded_by_store, scratch_elements, vectors_beside
 from interfuse.emit.cpp_lines import Lines
 from interfuse.emit.cpp_types import stored
 from interfuse.emit.pieces import inside, pieces_of, span
 from interfuse.ir.index import symbols, unwrap, wrap
-from interfuse.lower.kernel import Axis, Bound, Kernel, Load, Loop, Role, Scan, Stmt, bounds_of, walk
+from interfuse.lower.kernel import Axis, Bound, Kernel, Load, Loop, Role, Scan, Stmt, Store, bounds_of, walk
 
 
 class Programs(Lines):
@@ -34,6 +35,28 @@ class Programs(Lines):
     @abstractmethod
     def statements(self, body: Sequence[Stmt], in_lanes: bool) -> None:
         """The statements of one scope."""
+
+    def split(self) -> tuple[Axis, str]:
+        """The axis whose programs threads share, the outermost with several, and the indices of one in C++."""
+        if not self.grid:
+            raise UnsupportedError("a kernel of one program has nothing to share out as a pack.")
+        axis = next((a for a in self.grid if a.extent != 1), self.grid[0])
+        beside = f"{self.side} * LANES" if self.side > 1 else "LANES"
+        return axis, beside if axis is self.lane_axis else "1"
+
+    def members_programs(self) -> None:
+        """The loop over one member's programs, as many as a thread was given."""
+        self.shared, step = self.split()
+        first, last = ("first", "last") if step == "1" else (f"first * {step}", f"last * {step}")
+        self.range = (first, last if step == "1" else f"min({last}, {self.dim(self.shared.extent)})")
+        for piece in self.lane_pieces():
+            self.grid_loops(piece)
+        if self.streams():
+            self.w.line("finish_streams();")
+
+    def streams(self) -> bool:
+        """True where something is stored past the caches."""
+        return any(isinstance(s, Store) and s.param in self.streaming for s in walk(self.kernel.body))
 
     def ends(self, axis: Axis, piece: Bound | None) -> tuple[str, str]:
         """Where the loop over a GRID axis starts and stops; over the lane axis it runs within `piece`."""

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from interfuse.emit.tidy import operands
 from interfuse.ir.index import Dim, Expr, unwrap
 from interfuse.lower.bounds import at_least, holds
-from interfuse.lower.kernel import Bound, Let, Load, Loop, Stmt, Store, Value, bounds_of, walk
+from interfuse.lower.kernel import Bound, Let, Load, Loop, Stmt, Store, Value, bounds_of, operands, walk
 
 MOST_PIECES = 9
 """Pieces of one index that are written out; with more, each access tests its bounds."""
@@ -69,10 +68,11 @@ class _Decided:
         if isinstance(s, Loop):
             return [replace(s, body=tuple(self.body(s.body)))]
         if isinstance(s, Load):
-            left = self._left(s.within)
-            if left is None:
+            left, picks = self._left(s.within), tuple(replace(p, value=self._to.get(p.value, p.value)) for p in s.picks)
+            if left is None or any(p.value in self._nowhere for p in picks):
                 self._nowhere.add(s.out)
-            return [] if left is None else [replace(s, within=left)]
+                return []
+            return [replace(s, within=left, picks=picks)]
         if isinstance(s, Let):
             return self._let(s)
         to = self._to.get(s.arg, s.arg)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from interfuse.ir.dtypes import BOOL, DType
-from interfuse.lower.kernel import Kernel, Let, Load, Loop, Reduce, Scan, Stmt, Store, Value, walk
+from interfuse.lower.kernel import Kernel, Let, Load, Loop, Stmt, Store, Value, operands, renamed, walk
 
 
 def tidy(kernel: Kernel) -> Kernel:
@@ -28,11 +28,6 @@ def tidy(kernel: Kernel) -> Kernel:
     return kernel
 
 
-def operands(s: Stmt) -> tuple[Value, ...]:
-    """The values that a statement reads."""
-    return s.args if isinstance(s, Let) else (s.arg,) if isinstance(s, (Reduce, Scan, Store)) else ()
-
-
 def _rewrite(body: tuple[Stmt, ...], change: Callable[[Stmt], Stmt | None]) -> tuple[Stmt, ...]:
     """Every statement changed, or dropped where `change` gives None."""
     new = [replace(s, body=_rewrite(s.body, change)) if isinstance(s, Loop) else change(s) for s in body]
@@ -40,9 +35,7 @@ def _rewrite(body: tuple[Stmt, ...], change: Callable[[Stmt], Stmt | None]) -> t
 
 
 def _rename(s: Stmt, to: dict[Value, Value]) -> Stmt:
-    if isinstance(s, Let):
-        return replace(s, args=tuple(to.get(a, a) for a in s.args))
-    return replace(s, arg=to.get(s.arg, s.arg)) if isinstance(s, (Reduce, Scan, Store)) else s
+    return renamed(s, lambda v: to.get(v, v))
 
 
 def _users(body: tuple[Stmt, ...]) -> dict[Value, set[Stmt]]:
@@ -80,7 +73,8 @@ def _fold_loads(body: tuple[Stmt, ...], types: dict[str, DType]) -> tuple[Stmt, 
     def change(s: Stmt) -> Stmt | None:
         if isinstance(s, Let) and s.out in to:
             return None
-        return replace(s, out=wider.get(s.out, s.out)) if isinstance(s, Load) else _rename(s, to)
+        s = _rename(s, to)
+        return replace(s, out=wider.get(s.out, s.out)) if isinstance(s, Load) else s
 
     return _rewrite(body, change)
 

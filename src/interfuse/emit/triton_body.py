@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.base.text import Writer
 from interfuse.emit import triton_prelude as prelude
-from interfuse.emit.tidy import operands
 from interfuse.emit.triton_index import INT32, index_text, wide_symbols
 from interfuse.emit.triton_lanes import Lane, lanes_of, padded
+from interfuse.emit.triton_names import name_indices, typed_constants
 from interfuse.emit.triton_reduce import (
     COMBINE,
     COMPOSITE,
@@ -30,7 +30,7 @@ from interfuse.emit.triton_reduce import (
     identity,
     moments,
 )
-from interfuse.ir.dtypes import ALL, BOOL, F32, F64, I32, I64, DType
+from interfuse.ir.dtypes import ALL, I64, DType
 from interfuse.ir.index import Expr, symbols, wrap
 from interfuse.lower.bounds import narrowed
 from interfuse.lower.kernel import (
@@ -39,6 +39,7 @@ from interfuse.lower.kernel import (
     Let,
     Load,
     Loop,
+    Pick,
     Reduce,
     Role,
     Scan,
@@ -47,6 +48,7 @@ from interfuse.lower.kernel import (
     Store,
     Value,
     bounds_of,
+    varies_over,
     walk,
 )
 
@@ -77,7 +79,9 @@ class Body:
             *(f"{p.name}_ptr" for p in kernel.params),
             *(n for a in kernel.axes for n in (a.name, f"{a.name}_start")),
             *(x.mask for x in self.lanes.values()),
+            *(n for p in kernel.picks for n in (p.symbol.name, _inside(p))),
         }
+        self._looked_up: frozenset[Pick] = frozenset()
         self._names: dict[Value, str] = {}
         statements = walk(kernel.body)
         self._literals = {
@@ -85,27 +89,18 @@ class Body:
             for s in statements
             if isinstance(s, Let) and s.op == "const"
         }
-        self._typed = self._typed_constants(statements)
+        self._typed = typed_constants(statements, self._literals)
         accesses = [s for s in statements if isinstance(s, (Load, Store))]
         self.exprs = [narrowed(s.index, bounds_of(s)) for s in accesses]
         self.exprs += [wrap(dict(s.attrs)["expr"]) for s in statements if isinstance(s, Let) and s.op == "index"]
         self.exprs += [e for s in statements for b in bounds_of(s) for e in (b.expr, *b.ends)]
-        self.exprs += [wrap(a.extent) for a in kernel.axes]
+        self.exprs += [wrap(d) for d in (*(a.extent for a in kernel.axes), *(p.extent for p in kernel.picks))]
+        places = frozenset(p.symbol.name for p in kernel.picks)
         by_role = sorted(kernel.axes, key=lambda a: (Role.GRID, Role.SERIAL, Role.TILE).index(a.role))
-        self.wide = wide_symbols(self.exprs, (*(a.name for a in by_role), *kernel.symbols))
+        self.wide = wide_symbols(self.exprs, (*(a.name for a in by_role), *kernel.symbols), places)
         self.wide |= {a.name for a in kernel.axes if padded(a) > INT32}
-        self.named = self._name_indices(accesses)
-
-    def _name_indices(self, accesses: list[Load | Store]) -> dict[Expr, str]:
-        """Names for the indices that several accesses share: at, then at_<parameter>, numbered where it is taken."""
-        named: dict[Expr, str] = {}
-        for s in accesses:
-            if s.index not in named and s.index.args and sum(a.index is s.index for a in accesses) > 1:
-                wish = "at" if not named else f"at_{s.param}"
-                number = sum(n == wish or n.startswith(f"{wish}_") for n in named.values())
-                named[s.index] = f"{wish}_{number + 1}" if number else wish
-                self._taken.add(named[s.index])
-        return named
+        self.named = name_indices(accesses)
+        self._taken.update(self.named.values())
 
     # --- names and operands
 
@@ -115,21 +110,6 @@ class Body:
         if found is None:
             found = self._names[value] = self._own(re.sub(r"\W", "_", value.name))
         return found
-
-    def _typed_constants(self, statements: list[Stmt]) -> set[Value]:
-        """The constants that some user needs as a tensor of their type, not as a Python number."""
-        typed: set[Value] = set()
-        for s in statements:
-            mine = {a for a in operands(s) if a in self._literals}
-            if not isinstance(s, Let):
-                typed |= mine
-                continue
-            weak = s.op in prelude.WEAK and all(a.dtype in (F32, I32, BOOL) for a in mine)
-            alone = mine.issuperset(s.args) and s.op != "where"
-            small = any(a.dtype not in (F32, F64, I32, I64, BOOL) for a in mine)
-            if alone or small or not (weak or s.op in prelude.INFIX):
-                typed |= mine
-        return typed
 
     def _operand(self, value: Value) -> str:
         return self._literals[value] if value in self._literals and value not in self._typed else self._name(value)
@@ -150,7 +130,7 @@ class Body:
         tests += [f"({self.index(b.expr)} < {self.index(wrap(b.hi))})" for b in bounds if b.hi is not None]
         return " & ".join(tests)
 
-    def _mask(self, axes: set[str]) -> str:
+    def _mask(self, axes: Collection[str]) -> str:
         """The mask of an access that varies over `axes`; "" where every lane is inside."""
         needed = [lane.mask for lane in self.lanes.values() if lane.axis.name in axes and lane.passes_end]
         self.used_masks.update(needed)
@@ -191,13 +171,29 @@ class Body:
                 self._scan(s)
             else:
                 self._store(s)
+            if isinstance(s, (Load, Let)):
+                for p in self.kernel.picks:
+                    if p.value == s.out:
+                        self._look_up(p)
 
     def _load(self, s: Load) -> None:
-        mask = self._mask({x.name for x in symbols(s.index)})
-        mask = " & ".join(filter(None, (mask, self._within(s.within))))
-        at = self._at(s.param, s.index, s.within)
-        found = f"tl.load({at}{f', mask={mask}' if mask else ''})"
-        self.writer.line(f"{self._name(s.out)} = {self._convert(found, self.kernel.param(s.param).dtype, s.out.dtype)}")
+        dtype, lanes = self.kernel.param(s.param).dtype, self._mask(varies_over(s))
+        mask = " & ".join(filter(None, (lanes, self._within(s.within), *map(self._look_up, s.picks))))
+        other = f", other={prelude.literal(float('nan') if dtype.is_float else 0, dtype)}" if s.picks else ""
+        found = f"tl.load({self._at(s.param, s.index, s.within)}{f', mask={mask}' if mask else ''}{other})"
+        self.writer.line(f"{self._name(s.out)} = {self._convert(found, dtype, s.out.dtype)}")
+
+    def _look_up(self, p: Pick) -> str:
+        """The name of the mask that tells where a pick lies inside; the pick itself is written once a scope."""
+        if p not in self._looked_up:
+            name, size = p.symbol.name, self.index(wrap(p.extent))
+            place = f"{self._operand(p.value)}{'' if p.value.dtype is I64 else '.to(tl.int64)'}"
+            self.writer.line(f"{name} = {place}")
+            if p.wraps:
+                self.writer.line(f"{name} = tl.where({name} < 0, {name} + {size}, {name})")
+            self.writer.line(f"{_inside(p)} = ({name} >= 0) & ({name} < {size})")
+            self._looked_up |= {p}
+        return _inside(p)
 
     def _store(self, s: Store) -> None:
         mask = self._mask({x.name for x in symbols(s.index)} | set(s.arg.axes))
@@ -267,7 +263,7 @@ class Body:
         steps = f"tl.range({{}}, num_stages={stages})" if stages > 1 else "range({})"
         steps = steps.format(f"0, {lane.extent}, {lane.block}")
         with self.writer.block(f"for {axis.name}_start in {steps}:"):
-            outer, self.writer = self.writer, Writer()
+            outer, self.writer, known = self.writer, Writer(), self._looked_up
             stepped: set[str] = set()
             for inside in loop.body:
                 if isinstance(inside, Reduce) and inside in joint:
@@ -280,7 +276,7 @@ class Body:
                     self.writer.line(f"{name} = {self._note_helpers(COMBINE[inside.op]).format(name, part)}")
                 else:
                     self.statements((inside,))
-            inner, self.writer = self.writer, outer
+            inner, self.writer, self._looked_up = self.writer, outer, known
             self._step(loop, lane)
             for line in inner.text().splitlines():
                 self.writer.line(line)
@@ -397,3 +393,8 @@ class Body:
         for e in self.named:
             if e in used and axis.symbol in symbols(e):
                 self.writer.line(f"{self.named[e]} = {self.index(e)}")
+
+
+def _inside(p: Pick) -> str:
+    """The name of the mask that tells where a pick lies inside what it picks from."""
+    return f"{p.symbol.name}_inside"

@@ -54,12 +54,15 @@ def _division(e: Expr, spell: Callable[[str], str], number: Callable[[int], str]
     return shifted if e.op == "mod" else f"{shifted} - {lifts}"
 
 
-def wide_symbols(indices: Iterable[Expr], prefer: tuple[str, ...]) -> frozenset[str]:
+def wide_symbols(
+    indices: Iterable[Expr], prefer: tuple[str, ...], known: frozenset[str] = frozenset()
+) -> frozenset[str]:
     """Names of the symbols to compute in 64 bits, so that no part of `indices` overflows 32; `prefer` comes first.
 
-    UnsupportedError where the part that overflows has none of the `prefer`red symbols in it.
+    `known` are 64 bits wide already. UnsupportedError where the part that overflows has none of the `prefer`red symbols
+    in it.
     """
-    wide: set[str] = set()
+    wide = set(known)
 
     def names(parts: Iterable[Expr]) -> set[str]:
         return {s.name for a in parts for s in symbols(a) if s.hi > 0}

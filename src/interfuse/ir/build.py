@@ -10,7 +10,16 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from interfuse.ir.check import check_concat, check_operands, check_pad, check_value, require, row_of, slice_fits
+from interfuse.ir.check import (
+    check_concat,
+    check_operands,
+    check_pad,
+    check_value,
+    picks_from,
+    require,
+    row_of,
+    slice_fits,
+)
 from interfuse.ir.dtypes import BOOL, F32, I64, DType
 from interfuse.ir.index import Dim, product, unwrap, wrap
 from interfuse.ir.node import Node, make
@@ -131,6 +140,17 @@ def pad(
     if all(p == 0 for p in (*lo, *hi)):
         return x
     return make("pad", (x,), x.dtype, shape, source=source, hint=hint, lo=tuple(lo), hi=tuple(hi), value=held)
+
+
+def gather(source: Node, index: Node, axis: int, wraps: bool = False) -> Node:
+    """source's elements at index[j] along `axis`, of index's shape (NumPy's take_along_axis).
+
+    The index is i32 or i64 of the source's sizes but along the axis. With `wraps` negative ones count from the end;
+    what lies outside the source is the caller's error, as in PyTorch.
+    """
+    check_operands("gather", (source.dtype, index.dtype))
+    require(picks_from(source.shape, index.shape, axis), f"gather {index.shape} along {axis} of {source.shape}")
+    return make("gather", (source, index), source.dtype, index.shape, axis=axis, wraps=wraps, hint="picked")
 
 
 def broadcast(x: Node, shape: tuple[Dim, ...]) -> Node:

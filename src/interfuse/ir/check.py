@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from interfuse.base.errors import GraphError
-from interfuse.ir.dtypes import BOOL, F32, OPAQUE, DType
+from interfuse.ir.dtypes import BOOL, F32, I32, I64, OPAQUE, DType
 from interfuse.ir.index import Dim, unwrap, wrap
-from interfuse.ir.ops import BITWISE, FLOAT_ONLY, MOVEMENT, NUMBERS_ONLY, SHIFTS, SOURCE, TABLE, Op
+from interfuse.ir.ops import BITWISE, FLOAT_ONLY, INDIRECT, MOVEMENT, NUMBERS_ONLY, SHIFTS, SOURCE, TABLE, Op
 
 
 def require(condition: bool, sentence: str) -> None:
@@ -34,6 +34,9 @@ def check_operands(op: str, types: tuple[DType, ...]) -> None:
     """GraphError unless `op` takes operands of these element types (their number is already right)."""
     row = TABLE[op]
     if row.band in (MOVEMENT, SOURCE):
+        return
+    if row.band == INDIRECT:
+        require(types[1] in (I32, I64), f"{op} by {types[1]}: an index is i32 or i64")
         return
     typed = types[1:] if op == "where" else types
     require(bool(typed), f"{op} takes one operand at least")
@@ -59,6 +62,12 @@ def check_value(value: Any, dtype: DType) -> None:
     if kind is int:
         info = np.iinfo(dtype.numpy)
         require(info.min <= value <= info.max, f"{value} lies outside {dtype}")
+
+
+def picks_from(source: tuple[Dim, ...], index: tuple[Dim, ...], axis: Any) -> bool:
+    """True where an index of this shape names elements of a source along `axis`: the other sizes are the source's."""
+    along = isinstance(axis, int) and 0 <= axis < len(source) == len(index)
+    return along and all(a == b for k, (a, b) in enumerate(zip(source, index, strict=True)) if k != axis)
 
 
 def slice_fits(size: Dim, start: Dim, step: int, count: Dim) -> bool:

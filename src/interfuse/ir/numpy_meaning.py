@@ -177,6 +177,16 @@ def pad(node: Any, args: Sequence[Array], wide: bool) -> Array:
     return out
 
 
+def gather(node: Any, args: Sequence[Array], wide: bool) -> Array:
+    """The source's elements whose place along one axis the index gives; IndexError where it leaves the source."""
+    source, index, axis = args[0], args[1].astype(np.int64), node.attr("axis")
+    size = source.shape[axis]
+    index = np.where(index < 0, index + size, index) if node.attr("wraps") else index
+    if ((index < 0) | (index >= size)).any():
+        raise IndexError(f"an index leaves the {size} places of axis {axis}")
+    return np.take_along_axis(source, index, axis)
+
+
 def _reduction(f: Callable[..., Array]) -> Meaning:
     def meaning(node: Any, args: Sequence[Array], wide: bool) -> Array:
         with np.errstate(all="ignore"):

@@ -16,11 +16,12 @@ from typing import Any
 from interfuse.ir import numpy_meaning as m
 from interfuse.ir.dtypes import BOOL, DType
 
-ELEMENTWISE, SOURCE, MOVEMENT, JOIN, REDUCE, SCAN, CONTRACTION, LIBRARY = (
+ELEMENTWISE, SOURCE, MOVEMENT, JOIN, INDIRECT, REDUCE, SCAN, CONTRACTION, LIBRARY = (
     "elementwise",
     "source",
     "movement",
     "join",
+    "indirect",
     "reduce",
     "scan",
     "contraction",
@@ -30,6 +31,7 @@ ELEMENTWISE, SOURCE, MOVEMENT, JOIN, REDUCE, SCAN, CONTRACTION, LIBRARY = (
 BY_LIBRARY = "none: runs through the library"
 AS_INDEX = "none: becomes index arithmetic of its consumer"
 AS_PARTS = "none: becomes a choice between parts, each read only where it holds"
+AS_LOAD = "none: becomes a load whose index is a value"
 BY_STATEMENT = "none: written as a statement of its own by the emitter"
 
 
@@ -205,6 +207,7 @@ _OTHER = (
     _row("slice", MOVEMENT, 1, "first", m.take_slice, 0, AS_INDEX, AS_INDEX, "exact"),
     _row("concat", JOIN, None, "first", m.concat, 0, AS_PARTS, AS_PARTS, "exact"),
     _row("pad", JOIN, 1, "first", m.pad, 0, AS_PARTS, AS_PARTS, "exact"),
+    _row("gather", INDIRECT, 2, "first", m.gather, 1, AS_LOAD, AS_LOAD, "exact"),
     _reduction("sum", m.reduce_sum),
     _reduction("prod", m.reduce_prod),
     _reduction("max", m.reduce_max, 1, "exact"),

@@ -10,13 +10,34 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from interfuse.base.errors import GraphError
-from interfuse.ir.check import check_concat, check_operands, check_pad, check_value, require, row_of, slice_fits
+from interfuse.ir.check import (
+    check_concat,
+    check_operands,
+    check_pad,
+    check_value,
+    picks_from,
+    require,
+    row_of,
+    slice_fits,
+)
 from interfuse.ir.dtypes import ALL, I64
 from interfuse.ir.graph import Call, Graph, Literal, Ref
 from interfuse.ir.index import Expr, product, wrap
 from interfuse.ir.layout import Layout
 from interfuse.ir.node import Node, topological
-from interfuse.ir.ops import CONTRACTION, ELEMENTWISE, JOIN, LIBRARY, MOVEMENT, REDUCE, SCAN, SOURCE, TABLE, result_type
+from interfuse.ir.ops import (
+    CONTRACTION,
+    ELEMENTWISE,
+    INDIRECT,
+    JOIN,
+    LIBRARY,
+    MOVEMENT,
+    REDUCE,
+    SCAN,
+    SOURCE,
+    TABLE,
+    result_type,
+)
 
 EFFECTS = ("", "random", "mutation", "collective")
 
@@ -95,6 +116,14 @@ def _join(node: Node) -> None:
     require(shape == node.shape, f"its shape must be {shape}")
 
 
+def _gather(node: Node) -> None:
+    source, index = node.inputs[0].shape, node.inputs[1].shape
+    fits = picks_from(source, index, node.attr("axis"))
+    require(fits, f"an index of shape {index} does not pick along axis {node.attr('axis')} of {source}")
+    require(index == node.shape, "a gather has its index's shape")
+    require(isinstance(node.attr("wraps"), bool), "a gather says whether negative indices count from the end")
+
+
 def _reduction(node: Node) -> None:
     axes, source = node.attr("axes"), node.inputs[0].shape
     require(
@@ -133,6 +162,7 @@ _BANDS: dict[str, Callable[[Node], None]] = {
     SOURCE: _source,
     MOVEMENT: _movement,
     JOIN: _join,
+    INDIRECT: _gather,
     REDUCE: _reduction,
     SCAN: _scan,
     CONTRACTION: _contraction,

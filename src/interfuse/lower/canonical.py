@@ -22,12 +22,13 @@ def canonical(kernel: Kernel) -> Kernel:
     def statement(s: Stmt) -> Stmt:
         if isinstance(s, Loop):
             return replace(s, body=tuple(map(statement, s.body)))
-        if isinstance(s, Load):
-            return replace(s, out=value(s.out), param=buffers[s.param])
         if isinstance(s, Store):
             return replace(s, arg=value(s.arg), param=buffers[s.param])
         if isinstance(s, (Reduce, Scan)):
             return replace(s, arg=value(s.arg), out=value(s.out))
+        if isinstance(s, Load):
+            picks = tuple(replace(p, value=value(p.value)) for p in s.picks)
+            return replace(s, picks=picks, out=value(s.out), param=buffers[s.param])
         return replace(s, args=tuple(map(value, s.args)), out=value(s.out), note="")
 
     def parameter(p: Param) -> Param:

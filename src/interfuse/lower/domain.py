@@ -85,7 +85,7 @@ def check_operators(nodes: Iterable[Node], backend: str) -> None:
             if spelled.startswith("none:") and node.op not in ("cast", "round"):
                 raise UnsupportedError(f"{node.op}: {spelled[6:]}")
             continue
-        if node.op in MOVES or node.op in JOINS or node.op in ("const", "iota"):
+        if node.op in MOVES or node.op in JOINS or node.op in ("const", "iota", "gather"):
             continue
         raise UnsupportedError(
             f"{node.op}: {spelled[6:] if spelled.startswith('none: ') else 'cannot stand inside a kernel'}"

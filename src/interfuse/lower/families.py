@@ -24,7 +24,20 @@ from interfuse.ir.layout import Layout
 from interfuse.ir.node import Node
 from interfuse.lower.domain import Domain, check_operators, core_of, find, inside, width
 from interfuse.lower.joins import check_parts
-from interfuse.lower.kernel import Axis, Bound, Kernel, Let, Load, Loop, Param, Role, Stmt, bounds_of
+from interfuse.lower.kernel import (
+    Axis,
+    Bound,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Param,
+    Role,
+    Stmt,
+    Store,
+    bounds_of,
+    step_along,
+)
 from interfuse.lower.statistics import expand_statistics, join_statistics
 from interfuse.lower.trace import Trace, Tracer
 from interfuse.lower.tree import statements
@@ -140,7 +153,7 @@ def _trace(roots: tuple[Node, ...], work: Work, domain: Domain) -> Trace:
         tracer = Tracer(work.inputs, layouts, domain, outer, row, _position("col", domain.inner))
     for k, root in enumerate(roots):
         tracer.output(root, _out_name(k, len(roots)))
-    return tracer.trace
+    return tracer.finished()
 
 
 def _position(name: str, extent: Dim) -> Expr:
@@ -153,25 +166,30 @@ def _out_name(k: int, count: int) -> str:
 
 
 def _map_domain(work: Work, target: Target) -> tuple[Domain, Trace]:
-    """The split with the most columns along which every access has one stride; at worst the last dimension alone.
+    """The split with the most columns along which every access has one stride, else the one where all that lack it are
+    looked up element by element; at worst the last dimension alone.
+
 
     On a CPU each part of a joined value must be one piece of the columns as well, for a loop of its own.
     """
     core, _ = core_of(work.roots[0], work.inputs)
     shape = tuple(d for d in core.shape if d != 1) or (1,)
+    found: tuple[Domain, Trace] | None = None
     for k in range(len(shape)):
         domain = Domain(product(shape[:k]), product(shape[k:]), False)
-        trace = _trace(work.roots, work, domain)
-        col = _position("col", domain.cols)
+        trace, col = _trace(work.roots, work, domain), _position("col", domain.cols)
+        accesses = _accesses(trace)
         pieces = target.backend != "cpp" or all(b.expr is col or col not in symbols(b.expr) for b in _bounds(trace))
-        if pieces and all(coefficient(a, col) is not None for a in _accesses(trace)):
-            break
-    return domain, trace
+        if pieces and all(step_along(a, col) is not None for a in accesses):
+            return domain, trace
+        if found is None and pieces and all(coefficient(a.index, col) is not None for a in accesses):
+            found = domain, trace
+    return found or (domain, trace)
 
 
-def _accesses(trace: Trace) -> list[Expr]:
-    """The indices of every load and store."""
-    return [m.index for m in trace.made if isinstance(m, Load)] + [s.index for s in trace.stores]
+def _accesses(trace: Trace) -> list[Load | Store]:
+    """Every load and store."""
+    return [*(m for m in trace.made if isinstance(m, Load)), *trace.stores]
 
 
 def _bounds(trace: Trace) -> list[Bound]:
@@ -182,9 +200,12 @@ def _bounds(trace: Trace) -> list[Bound]:
 def _size_symbols(trace: Trace, axes: tuple[Axis, ...]) -> tuple[str, ...]:
     """The size symbols that the kernel uses, by name."""
     positions = [dict(m.attrs)["expr"] for m in trace.made if isinstance(m, Let) and m.op == "index"]
+    accesses = _accesses(trace)
+    picks = [p for a in accesses if isinstance(a, Load) for p in a.picks]
     tested = [e for b in _bounds(trace) for e in (b.expr, *b.ends)]
-    used = {s.name for e in (*_accesses(trace), *positions, *tested, *(a.extent for a in axes)) for s in symbols(e)}
-    return tuple(sorted(used - {a.name for a in axes}))
+    limits = [*(p.extent for p in picks), *(a.extent for a in axes)]
+    used = {s.name for e in (*(a.index for a in accesses), *positions, *tested, *limits) for s in symbols(e)}
+    return tuple(sorted(used - {a.name for a in axes} - {p.symbol.name for p in picks}))
 
 
 def _map_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:

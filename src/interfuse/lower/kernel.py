@@ -13,13 +13,13 @@ after the phase.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Union
 
 from interfuse.ir.dtypes import DType
-from interfuse.ir.index import Dim, Expr, sym, wrap
+from interfuse.ir.index import Dim, Expr, coefficient, sym, symbols, wrap
 
 
 class Role(Enum):
@@ -87,17 +87,32 @@ class Bound:
 
 
 @dataclass(frozen=True)
+class Pick:
+    """A place that a value tells: `symbol` stands for the integer `value`, which must lie in [0, extent).
+
+    With `wraps` a negative value counts from the end. Where it lies outside, nothing is read there: on a CPU the kernel
+    says so and what it wrote is worth nothing, on a GPU the load gives NaN, or 0 where its type has none.
+    """
+
+    symbol: Expr
+    value: Value
+    extent: Dim
+    wraps: bool = False
+
+
+@dataclass(frozen=True)
 class Load:
     """out = param[index]; index counts elements from the buffer's first one (the layout's offset is in it).
 
     Where a bound of `within` does not hold nothing is read, and `out` is any value. Bounds vary over no axis that the
-    index does not vary over.
+    place does not vary over. An indirect load has the symbols of its `picks` in the index.
     """
 
     out: Value
     param: str
     index: Expr
     within: tuple[Bound, ...] = ()
+    picks: tuple[Pick, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -167,6 +182,38 @@ class Loop:
 Stmt = Union[Load, Let, Reduce, Scan, Store, Loop]
 
 
+def operands(s: Stmt) -> tuple[Value, ...]:
+    """The values that a statement reads, those that tell a load's place among them; none for a loop."""
+    if isinstance(s, Let):
+        return s.args
+    if isinstance(s, Load):
+        return tuple(p.value for p in s.picks)
+    return () if isinstance(s, Loop) else (s.arg,)
+
+
+def renamed(s: Stmt, to: Callable[[Value], Value]) -> Stmt:
+    """The statement with the values that it reads replaced."""
+    if isinstance(s, Let):
+        return replace(s, args=tuple(map(to, s.args)))
+    if isinstance(s, Load):
+        return replace(s, picks=tuple(replace(p, value=to(p.value)) for p in s.picks))
+    return s if isinstance(s, Loop) else replace(s, arg=to(s.arg))
+
+
+def varies_over(s: Load | Store) -> frozenset[str]:
+    """The names of what an access's place depends on: the symbols of its index, and the axes of the values in it."""
+    told = {a for v in (operands(s) if isinstance(s, Load) else ()) for a in v.axes}
+    return frozenset(told.union(x.name for x in symbols(s.index)))
+
+
+def step_along(s: Load | Store, axis: Expr) -> int | None:
+    """How many elements apart the access reaches at neighbouring indices of an axis; None where that is not constant,
+    as where values tell the place.
+    """
+    told = isinstance(s, Load) and any(axis.name in p.value.axes for p in s.picks)
+    return None if told else coefficient(s.index, axis)
+
+
 def walk(body: Iterable[Stmt]) -> list[Stmt]:
     """Every statement in order, those inside loops too; the loops themselves are left out."""
     return [inner for s in body for inner in (walk(s.body) if isinstance(s, Loop) else [s])]
@@ -201,6 +248,11 @@ class Kernel:
     reduction_order: str = ""
     packed: bool = False
     stages: int = 1
+
+    @property
+    def picks(self) -> tuple[Pick, ...]:
+        """Every place that a value tells."""
+        return tuple(dict.fromkeys(p for s in walk(self.body) if isinstance(s, Load) for p in s.picks))
 
     def axis(self, name: str) -> Axis:
         """The axis of that name."""

@@ -6,13 +6,13 @@ members share stays a number; one that differs becomes a size symbol, and each m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir.index import Dim, Expr, combine, const, sym, symbols, unwrap, wrap
 from interfuse.lower.canonical import canonical
-from interfuse.lower.kernel import Axis, Bound, Kernel, Let, Load, Loop, Param, Role, Stmt, Store, bounds_of, walk
+from interfuse.lower.kernel import Axis, Bound, Kernel, Let, Load, Loop, Param, Pick, Role, Stmt, Store, bounds_of, walk
 
 ALIGNED = 16
 """Sizes that are multiples of this in all members are written so: a GPU compiler then moves elements side by side."""
@@ -26,7 +26,7 @@ def likeness(kernel: Kernel, unit: int = 1) -> Hashable:
     Blocks count, since they decide the order of sums and the size of a tile, but for a single block of programs: there
     the widest serves all.
     """
-    axes = {a.name for a in kernel.axes}
+    axes = {a.name for a in kernel.axes} | {p.symbol.name for p in kernel.picks}
     plain = canonical(kernel)
     alone = sum(a.block > 1 for a in kernel.axes) == 1
     steps = tuple((a.name, a.role, 0 if alone and a.role is Role.GRID else a.block) for a in kernel.axes)
@@ -49,10 +49,10 @@ def pack(kernels: Sequence[Kernel], name: str, doc: tuple[str, ...] = (), unit: 
     for same in zip(*(k.axes for k in kernels), strict=True):
         block = max(a.block for a in same)
         axes.append(Axis(same[0].name, general.size(tuple(a.extent for a in same)), same[0].role, block))
-    general.axes = {a.name: a.symbol for a in axes}
+    general.axes = {a.name: a.symbol for a in axes} | _places(kernels)
     indices = [_indices(k) for k in kernels]
     found = iter([general.index(position) for position in zip(*indices, strict=True)])
-    body = _mapped(first.body, lambda e: next(found))
+    body = _mapped(first.body, lambda e: next(found), general.axes)
     params = tuple(_param(same) for same in zip(*(k.params for k in kernels), strict=True))
     used = {s.name for e in _everywhere(replace(first, axes=tuple(axes), body=body)) for s in symbols(e)}
     own = {s.name: s for k in kernels for e in _everywhere(k) for s in symbols(e) if s.name in used - set(general.axes)}
@@ -121,17 +121,33 @@ def _param(same: tuple[Param, ...]) -> Param:
     return replace(first, shape=(sym("any", 1),), strides=(1,))
 
 
-def _mapped(body: tuple[Stmt, ...], new: Callable[[Expr], Expr]) -> tuple[Stmt, ...]:
-    """The statements with every index replaced, in order; the ends of bounds stay, so members must share them."""
+def _places(kernels: Sequence[Kernel]) -> dict[str, Expr]:
+    """The symbols that stand for what values tell, by name, wide enough for all kernels."""
+    ends: dict[str, int] = {}
+    for p in (p for k in kernels for p in k.picks):
+        ends[p.symbol.name] = max(ends.get(p.symbol.name, 0), p.symbol.hi)
+    return {name: sym(name, 0, hi) for name, hi in ends.items()}
+
+
+def _mapped(
+    body: tuple[Stmt, ...], new: Callable[[Expr], Expr], places: Mapping[str, Expr] | None = None
+) -> tuple[Stmt, ...]:
+    """The statements with every index and every extent that is picked from replaced, in order; the ends of bounds stay,
+    so members must share them. `places` gives the symbols of picks.
+    """
 
     def tested(s: Load | Let) -> tuple[Bound, ...]:
         return tuple(replace(b, expr=new(b.expr)) for b in bounds_of(s))
+
+    def pick(p: Pick) -> Pick:
+        symbol = (places or {}).get(p.symbol.name, p.symbol)
+        return replace(p, symbol=symbol, extent=unwrap(new(wrap(p.extent))))
 
     def statement(s: Stmt) -> Stmt:
         if isinstance(s, Loop):
             return replace(s, body=tuple(map(statement, s.body)))
         if isinstance(s, Load):
-            return replace(s, index=new(s.index), within=tested(s))
+            return replace(s, index=new(s.index), within=tested(s), picks=tuple(map(pick, s.picks)))
         if isinstance(s, Store):
             return replace(s, index=new(s.index))
         if isinstance(s, Let) and s.op == "within":

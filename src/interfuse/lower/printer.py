@@ -15,7 +15,22 @@ from __future__ import annotations
 
 from interfuse.base.text import Writer
 from interfuse.ir.layout import Layout
-from interfuse.lower.kernel import Axis, Bound, Kernel, Let, Load, Loop, Param, Reduce, Role, Scan, Stmt, Store, Value
+from interfuse.lower.kernel import (
+    Axis,
+    Bound,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Param,
+    Pick,
+    Reduce,
+    Role,
+    Scan,
+    Stmt,
+    Store,
+    Value,
+)
 
 _BLOCK = {
     Role.GRID: "{0} a program",
@@ -69,6 +84,11 @@ def _let(s: Let) -> str:
     return f"{s.op}({', '.join(given)})"
 
 
+def _pick(p: Pick) -> str:
+    """What an index looked up stands for."""
+    return f", {p.symbol} = {p.value.name} {'from either end of' if p.wraps else 'below'} {p.extent}"
+
+
 def _statement(s: Stmt, w: Writer) -> None:
     if isinstance(s, Loop):
         with w.block(f"for {s.axis}{' backwards' if s.backwards else ''}:"):
@@ -76,7 +96,8 @@ def _statement(s: Stmt, w: Writer) -> None:
                 _statement(inner, w)
     elif isinstance(s, Load):
         where = f" where {_where(s.within)}" if s.within else ""
-        w.line(f"{s.out.name} = load {s.param}[{s.index}]{where} : {_typed(s.out)}")
+        told = "".join(map(_pick, s.picks))
+        w.line(f"{s.out.name} = load {s.param}[{s.index}]{told}{where} : {_typed(s.out)}")
     elif isinstance(s, Store):
         w.line(f"store {s.param}[{s.index}] = {s.arg.name}")
     elif isinstance(s, (Reduce, Scan)):

@@ -19,22 +19,26 @@ from interfuse.ir.dtypes import BOOL, I64
 from interfuse.ir.index import (
     Dim,
     Expr,
+    add,
     coefficient,
     const,
     delinearize,
     linear,
     mod,
+    mul,
     product,
     substitute,
+    sym,
     symbols,
     unwrap,
+    wrap,
 )
 from interfuse.ir.layout import Layout
 from interfuse.ir.node import Node
 from interfuse.ir.ops import JOINS, MOVES, REDUCES, SCANS
 from interfuse.lower.domain import Domain, core_of, pull, push
 from interfuse.lower.joins import Part, Space, parts_of
-from interfuse.lower.kernel import Bound, Let, Load, Reduce, Scan, Scope, Store, Value
+from interfuse.lower.kernel import Bound, Let, Load, Pick, Reduce, Scan, Scope, Store, Value
 
 Made = Union[Load, Let, Reduce, Scan]
 Key = tuple[Node, tuple[Expr, ...], tuple[Bound, ...]]
@@ -71,11 +75,6 @@ class _Names:
         return wish if count == 1 else self.take(f"{wish}_{count}")
 
 
-def _of_ones(index: tuple[Expr, ...], shape: tuple[Dim, ...]) -> tuple[Expr, ...]:
-    """The index with 0 for dimensions of size 1: inside its bounds it is that."""
-    return tuple(const(0) if d == 1 else i for i, d in zip(index, shape, strict=True))
-
-
 class Tracer:
     """Traces one region. `row`, `col` and `inner` are the indices along the domain's rows, columns and what lies after
     them: symbols, or 0 where there is one index only.
@@ -102,12 +101,27 @@ class Tracer:
         self._space = Space({s: n for s, n in extents.items() if s.op == "sym"}, self._plain)
         self._memo: dict[Key, Value] = {}
         self._same: dict[tuple, Value] = {}
+        self._picks: dict[tuple[Value, Dim, bool], Pick] = {}
+        self._told: dict[Expr, Pick] = {}  # what the symbols of picks stand for
+        self._positions: dict[Value, Expr] = {}
         self._names = _Names()
         self.trace = Trace()
 
     def _axes(self, *expressions: Expr) -> tuple[str, ...]:
-        found = frozenset().union(*(symbols(e) for e in expressions)) if expressions else frozenset()
-        return tuple(s.name for s in (self._row, self._col, self._inner) if s in found)
+        """The axes that expressions, and what is picked in them, vary over, outermost first."""
+        told = {a for p in self._picks_in(*expressions) for a in p.value.axes}
+        found = told.union(s.name for e in expressions for s in symbols(e))
+        return tuple(s.name for s in (self._row, self._col, self._inner) if s.name in found)
+
+    def _picks_in(self, *expressions: Expr) -> tuple[Pick, ...]:
+        """The picks whose symbols stand in the expressions, in order of their making."""
+        found = frozenset().union(*map(symbols, expressions)) if self._told else frozenset()
+        return tuple(p for s, p in self._told.items() if s in found)
+
+    def _of_ones(self, index: tuple[Expr, ...], shape: tuple[Dim, ...]) -> tuple[Expr, ...]:
+        """The index with 0 for dimensions of size 1: inside its bounds it is that. What is picked has to be checked."""
+        ones = (d == 1 and not self._picks_in(i) for i, d in zip(index, shape, strict=True))
+        return tuple(const(0) if one else i for one, i in zip(ones, index, strict=True))
 
     def _new(self, wish: str, node: Node, axes: tuple[str, ...]) -> Value:
         return Value(self._names.take(wish), node.dtype, axes)
@@ -135,6 +149,15 @@ class Tracer:
         at = substitute(linear(push(node, index, chain), layout.strides, layout.offset), self._plain)
         self.trace.stores.append(Store(buffer, at, value))
 
+    def finished(self) -> Trace:
+        """The trace; UnsupportedError where an index picks from something that is the same everywhere: no load would
+        check it.
+        """
+        used = {p for m in self.trace.made if isinstance(m, Load) for p in m.picks}
+        if not used.issuperset(self._told.values()):
+            raise UnsupportedError("gathers from a source that is the same at every index")
+        return self.trace
+
     def value(self, node: Node, index: tuple[Expr, ...]) -> Value:
         """The value of `node` at `index`. Iterative over long chains: operands are made before their users."""
         wanted: Key = (node, index, ())
@@ -154,8 +177,8 @@ class Tracer:
 
     def _key(self, node: Node, index: tuple[Expr, ...], within: tuple[Bound, ...]) -> Key:
         """The value's key, with the bounds alone that say something of its index."""
-        axes = {s for i in index for s in symbols(i) if s in self._space.axes}
-        return node, index, tuple(b for b in within if axes & symbols(b.expr))
+        axes = set(self._axes(*index))
+        return node, index, tuple(b for b in within if axes & {s.name for s in symbols(b.expr)})
 
     def _operands(self, key: Key) -> list[Key]:
         node, index, within = key
@@ -164,17 +187,53 @@ class Tracer:
         if node.op in MOVES:
             return [self._key(node.inputs[0], pull(node, index), within)]
         if node.op in JOINS:
+            if self._picks_in(*index):
+                raise UnsupportedError("gathers from joined parts")
             return [self._key(p.node, p.index, p.within) for p in parts_of(node, index, within, self._space)]
         if node.op in REDUCES or node.op in SCANS:
             # Every column takes part, wherever the result is wanted.
             index = self._operand_index(node, index) if node.op in REDUCES else index
             return [self._key(node.inputs[0], index, tuple(b for b in within if b.expr is not self._col))]
+        if node.op == "gather":
+            return self._gathered(node, index, within)
         return [self._key(operand, index, within) for operand in node.inputs]
+
+    def _gathered(self, node: Node, index: tuple[Expr, ...], within: tuple[Bound, ...]) -> list[Key]:
+        """The index of a gather, and once that is there the source at the place that it tells."""
+        source, axis = node.inputs[0], node.attr("axis")
+        told = self._key(node.inputs[1], index, within)
+        if told not in self._memo:
+            return [told]
+        self._check_source(node)
+        place = self._place_of(self._memo[told], source.shape[axis], node.attr("wraps"))
+        return [told, self._key(source, tuple(place if k == axis else i for k, i in enumerate(index)), within)]
+
+    def _place_of(self, told: Value, extent: Dim, wraps: bool) -> Expr:
+        """A symbol for the place that a value tells, or the position that it is where that surely lies inside."""
+        position = self._positions.get(told)
+        if position is not None and position.lo >= 0 and position.hi < wrap(extent).lo:
+            return position
+        pick = self._picks.get((told, extent, wraps))
+        if pick is None:
+            name = f"picked_{len(self._told) + 1}" if self._told else "picked"
+            # A symbol that could only be 0 would drop out of the index, and its check with it.
+            pick = Pick(sym(name, 0, max(wrap(extent).hi - 1, 1)), told, extent, wraps)
+            self._picks[told, extent, wraps] = self._told[pick.symbol] = pick
+        return pick.symbol
+
+    def _check_source(self, node: Node) -> None:
+        """UnsupportedError where a gather would compute elements of its source more often than once each."""
+        source = node.inputs[0]
+        while source not in self._inputs and (source.op in MOVES or source.op in ("copy", "gather")):
+            source = source.inputs[0]
+        again = add(source.size, mul(node.size, -1)).lo < 0
+        if source not in self._inputs and again:
+            raise UnsupportedError(f"gathers from {source.op} more elements than it has: each would be computed again")
 
     def _operand_index(self, node: Node, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """The operand's index of a reduction: the column spread over the reduced dimensions."""
-        index = _of_ones(index, node.shape)
-        if any(self._col in symbols(i) for i in index):
+        index = self._of_ones(index, node.shape)
+        if any(self._col in symbols(i) for i in index) or self._picks_in(*index):
             raise UnsupportedError(f"{node.op}: its result is needed in another order than its rows")
         shape, axes = node.inputs[0].shape, node.attr("axes")
         columns = iter(delinearize(self._place, tuple(shape[a] for a in axes)))
@@ -188,12 +247,17 @@ class Tracer:
         parts = [self._memo[k] for k in self._operands(key)]
         if node.op in MOVES or node.op == "copy":
             return parts[0]
+        if node.op == "gather":
+            return parts[1]
         if node.op == "const":
             return self._add(Let(self._new("constant", node, ()), "const", (), node.attrs), 0)
         if node.op == "iota":
             at = substitute(index[0], self._plain)
+            if self._picks_in(at):
+                raise UnsupportedError("gathers from positions, which need no load")
             out = Value(self._names.take("position"), I64, self._axes(at))
             position = self._add(Let(out, "index", (), (("expr", at),)), 0)
+            self._positions[position] = at
             if node.dtype is I64:
                 return position
             return self._add(Let(self._new("position", node, out.axes), "cast", (position,)), 0)
@@ -262,7 +326,7 @@ class Tracer:
         if node.shape[axis] == 1:
             return part
         rest = [i for k, i in enumerate(index) if k != axis]
-        if index[axis] is not self._place or any(self._col in symbols(i) for i in rest):
+        if index[axis] is not self._place or any(self._col in symbols(i) for i in rest) or self._picks_in(*rest):
             raise UnsupportedError(f"{node.op}: its result is needed in another order than it is made")
         axes = tuple(s.name for s in (self._row, self._col, self._inner) if s is self._col or s.name in part.axes)
         out = self._new(node.hint or node.op, node, axes)
@@ -272,19 +336,20 @@ class Tracer:
         layout = self._layouts[node]
         plain, other = (
             substitute(linear(i, layout.strides, layout.offset), self._plain)
-            for i in (_of_ones(index, node.shape), index)
+            for i in (self._of_ones(index, node.shape), index)
         )
         # A joined part of one row may continue the columns of the others: (col // 64 - 5) * 64 + col % 64 is col - 320.
         at = other if coefficient(plain, self._col) is None and coefficient(other, self._col) is not None else plain
         # A buffer with a stride of 0 may be read at one place for many: then the bound says nothing of it.
-        within = tuple(b for b in within if symbols(b.expr) & symbols(at) & self._space.axes.keys())
-        if any(not set(self._axes(b.expr)) <= set(self._axes(at)) for b in within):
+        axes, picks = self._axes(at), self._picks_in(at)
+        within = tuple(b for b in within if set(self._axes(b.expr)) & set(axes))
+        if any(not set(self._axes(b.expr)) <= set(axes) for b in within):
             raise UnsupportedError("a part whose place more axes decide than it varies over")
         buffer = self.trace.reads.get(node)
-        axes = self._axes(at)
+        depth = max((self.trace.depth[p.value] for p in picks), default=0)
         if buffer is None:
             known = not _GENERATED.match(node.hint)
             wish = re.sub(r"_\d+$", "", node.hint) if known else "x" if len(axes) == 2 else "v"
             buffer = self.trace.reads[node] = self._names.take(wish)
-            return self._add(Load(Value(buffer, node.dtype, axes), buffer, at, within), 0)
-        return self._add(Load(self._new(buffer, node, axes), buffer, at, within), 0)
+            return self._add(Load(Value(buffer, node.dtype, axes), buffer, at, within, picks), depth)
+        return self._add(Load(self._new(buffer, node, axes), buffer, at, within, picks), depth)

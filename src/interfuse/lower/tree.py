@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from interfuse.ir.index import symbols
 from interfuse.ir.ops import TABLE
-from interfuse.lower.kernel import Axis, Let, Load, Loop, Param, Reduce, Role, Scan, Scope, Stmt, Store, Value
+from interfuse.lower.kernel import Axis, Let, Load, Loop, Param, Reduce, Role, Scan, Scope, Stmt, Store, Value, operands
 from interfuse.lower.trace import Made, Trace
 
 CHEAP = 2
@@ -21,7 +21,7 @@ CHEAP = 2
 
 def _operands(made: Made) -> tuple[Value, ...]:
     """What a value is computed from, but for reductions: their operands belong to an earlier phase."""
-    return made.args if isinstance(made, Let) else (made.arg,) if isinstance(made, Scan) else ()
+    return () if isinstance(made, Reduce) else operands(made)
 
 
 class _Columns:
@@ -55,15 +55,13 @@ class _Columns:
     def again(self, value: Value) -> bool:
         """True where a later phase should load or compute the value again rather than find it in a scratch row."""
         made = self.maker[value]
-        if isinstance(made, Load) or (isinstance(made, Let) and made.op in ("index", "within")):
-            return True
         if self._chooses(made):
             # Where each part has a loop of its own, one of the two is computed and nothing is chosen.
             return all(not self.wide(a) or a in self.kept or self.again(a) for a in _operands(made)[1:])
-        if not isinstance(made, Let) or TABLE[made.op].cost > CHEAP:
-            return False
-        wide = [a for a in made.args if self.wide(a)]
-        return len(wide) <= 1 and all(a in self.kept or self.again(a) for a in wide)
+        wide = [a for a in _operands(made) if self.wide(a)]
+        read = isinstance(made, Load) or (isinstance(made, Let) and made.op in ("index", "within"))
+        cheap = isinstance(made, Let) and TABLE[made.op].cost <= CHEAP and len(wide) <= 1 if not read else True
+        return cheap and all(a in self.kept or self.again(a) for a in wide)
 
     def _chooses(self, made: Made) -> bool:
         """True for the choice between parts of a joined value."""

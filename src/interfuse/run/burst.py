@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from interfuse.base.errors import LaunchError
+from interfuse.base.errors import DataError, LaunchError
 from interfuse.base.record import Record
 from interfuse.emit.trampoline import MOST_ARGUMENTS
 from interfuse.ir.index import at_sizes
@@ -128,7 +128,7 @@ class Burst:
         if self._whole:
             try:
                 self._launch(slots)
-            except (LaunchError, RuntimeError, MemoryError):
+            except (DataError, LaunchError, RuntimeError, MemoryError):
                 done = False
             else:
                 done = True
@@ -153,7 +153,15 @@ def _launch(layout: _Layout, pages: Pages) -> Step:
         given = [read[o] if o in read else len(read) + layout.block_of[o.slot] for o in launch.reads]
         taken = [len(read) + layout.block_of[r.slot] for r in launch.outs]
         numbers = [symbols.index(s) for s in launch.kernel.symbols]
-        table += [launcher.address, len(given + taken), *given, *taken, len(numbers), *numbers]
+        table += [
+            launcher.address,
+            int(launcher.is_checked),
+            len(given + taken),
+            *given,
+            *taken,
+            len(numbers),
+            *numbers,
+        ]
     bases = len(read) + len(layout.results) + len(layout.arena.own)
     trampoline = layout.launchers[0].trampoline
     assert trampoline is not None

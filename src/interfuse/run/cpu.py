@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import torch
 
-from interfuse.base.errors import CacheError, LaunchError
+from interfuse.base.errors import CacheError, DataError, LaunchError
 from interfuse.build.cpp import Artifact
 from interfuse.emit.trampoline import NAME
 from interfuse.lower.kernel import Kernel
@@ -27,26 +27,31 @@ class Trampoline:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._function = library[NAME]
-        self._function.restype = None
+        self._function.restype = ctypes.c_int
         self._function.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p)
 
     def __call__(self, table: Sequence[int], bases: int, sizes: int) -> Callable[[Sequence[int], Sequence[int]], None]:
-        """A function that runs `table` on so many bases (addresses) and sizes."""
+        """A function that runs `table` on so many bases (addresses) and sizes; DataError as from a Launcher."""
         function, packed = self._function, struct.pack(f"{len(table)}l", *table)
         pack_bases, pack_sizes = struct.Struct(f"{bases}P").pack, struct.Struct(f"{sizes}l").pack
-        return lambda bases, sizes: function(packed, pack_bases(*bases), pack_sizes(*sizes))
+
+        def run(bases: Sequence[int], sizes: Sequence[int]) -> None:
+            if function(packed, pack_bases(*bases), pack_sizes(*sizes)):
+                raise _outside("a kernel")
+
+        return run
 
 
 class Launcher:
     """A loaded kernel. Calling it runs it to the end on the caller's thread and OpenMP's; the GIL is free meanwhile."""
 
-    __slots__ = ("_counts", "_function", "_library", "_pack_buffers", "_pack_sizes", "name", "trampoline")
+    __slots__ = ("_counts", "_function", "_library", "_pack_buffers", "_pack_sizes", "is_checked", "name", "trampoline")
 
     def __init__(self, library: ctypes.CDLL, kernel: Kernel, trampoline: Trampoline | None = None) -> None:
         self.name, self.trampoline = kernel.name, trampoline
-        self._library = library
+        self._library, self.is_checked = library, bool(kernel.picks)
         self._function = library[kernel.name]
-        self._function.restype = None
+        self._function.restype = ctypes.c_int if self.is_checked else None
         self._function.argtypes = (ctypes.c_char_p, ctypes.c_char_p)  # packed bytes: cheaper to make than ctypes arrays
         self._counts = sum(p.mode != "scratch" for p in kernel.params), len(kernel.symbols)
         self._pack_buffers = struct.Struct(f"{self._counts[0]}P").pack
@@ -61,7 +66,7 @@ class Launcher:
         """Run the kernel on the buffers of its parameters in order, scratch left out; a data_ptr() is element 0.
 
         `sizes` are the kernel's symbols in order. Shapes, strides and types are the caller's to get right. LaunchError
-        for a wrong count of either.
+        for a wrong count of either, DataError where an index in the data lies outside what it picks from.
         """
         try:
             buffers, packed = self._pack_buffers(*[t.data_ptr() for t in tensors]), self._pack_sizes(*sizes)
@@ -70,11 +75,18 @@ class Launcher:
                 f"{self.name} takes {self._counts[0]} buffers and {self._counts[1]} sizes, not "
                 f"{len(tensors)} and {len(sizes)}: pass them as its parameters stand."
             ) from None
-        self._function(buffers, packed)
+        if self._function(buffers, packed):
+            raise _outside(self.name)
 
     def at(self, addresses: Sequence[int], sizes: Sequence[int]) -> None:
-        """Run the kernel on the addresses of its buffers; both counts are the caller's to get right."""
-        self._function(self._pack_buffers(*addresses), self._pack_sizes(*sizes))
+        """Run the kernel on the addresses of its buffers; both counts are the caller's to get right. DataError as when
+        called."""
+        if self._function(self._pack_buffers(*addresses), self._pack_sizes(*sizes)):
+            raise _outside(self.name)
+
+
+def _outside(name: str) -> DataError:
+    return DataError(f"{name} met an index outside what it picks from; look at the indices it was given.")
 
 
 class PackLauncher:
@@ -86,14 +98,15 @@ class PackLauncher:
         self.name = kernel.name
         self._library = library
         self._function = library[kernel.name]
-        self._function.restype = None
+        self._function.restype = ctypes.c_int if kernel.picks else None
         self._function.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_long)
         self._each = sum(p.mode != "scratch" for p in kernel.params), len(kernel.symbols)
 
     def __call__(self, tensors: Sequence[torch.Tensor], sizes: Sequence[int] = ()) -> None:
         """Run on the members' buffers, the first member's in parameter order, then the second's, ...; `sizes` likewise.
 
-        LaunchError where the counts do not make whole members, or not the same number of them.
+        LaunchError where the counts do not make whole members, or not the same number of them; DataError as from a
+        Launcher.
         """
         self.at([t.data_ptr() for t in tensors], sizes)
 
@@ -107,7 +120,8 @@ class PackLauncher:
                 f"{len(sizes)} in all: pass them as its parameters stand, member by member."
             )
         table = struct.pack(f"{len(addresses)}P", *addresses)
-        self._function(table, struct.pack(f"{len(sizes)}l", *sizes), members)
+        if self._function(table, struct.pack(f"{len(sizes)}l", *sizes), members):
+            raise _outside(self.name)
 
 
 def load(artifact: Artifact, kernel: Kernel, trampoline: Trampoline | None = None) -> Launcher | PackLauncher:

@@ -1,7 +1,7 @@
 """A region with its captured calls behind it. In: two ways to run it. Out: a step that takes the first while it works.
 
 Where a step of the first way raises, the region runs the captured calls on its inputs, which are still whole, and stays
-with them from then on; but where memory ran out, for that call alone.
+with them from then on; but where memory ran out, or the data were at fault (DataError), for that call alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from interfuse.base.errors import LaunchError
+from interfuse.base.errors import DataError, LaunchError
 from interfuse.base.record import Record
 from interfuse.run.views import Step
 
@@ -46,25 +46,29 @@ class Guarded:
 
     def __call__(self, slots: list[Any]) -> None:
         """Run the choice, or the backup where the choice fails now or failed for good before."""
-        reason, short = "", False
+        done, reason, short = False, "", False
         if not self.failed:
             try:
                 walk(self.choice, slots)
+                done = True
+            except DataError:
+                pass  # the captured calls say what is wrong with the data; the next call may bring better
             except (LaunchError, RuntimeError, MemoryError) as error:
                 reason, short = f"{type(error).__name__}: {error}", is_out_of_memory(error)
-        if self.failed or reason:
-            # Here the exception is gone, and with it the frames that keep half-made values alive.
-            self._fall_back(slots, reason, short)
+            if not done:
+                # Here the exception is gone, and with it the frames that keep half-made values alive.
+                for i in self.clears:
+                    slots[i] = None
+        if reason:
+            with self._lock:
+                self._note(reason, short)
+        if not done:
+            self._fall_back(slots, short)
         for i in self.drops:
             slots[i] = None
 
-    def _fall_back(self, slots: list[Any], reason: str, short: bool) -> None:
-        """Run the backup; a `reason` tells that the choice has just failed, `short` that it was for want of memory."""
-        if reason:
-            for i in self.clears:
-                slots[i] = None
-            with self._lock:
-                self._note(reason, short)
+    def _fall_back(self, slots: list[Any], short: bool) -> None:
+        """Run the backup; `short` tells that the choice has just failed for want of memory."""
         try:
             walk(self.backup, slots)
         except (RuntimeError, MemoryError) as error:

@@ -1,14 +1,15 @@
 """A region on its own, ready to be tried. In: a region of a plan. Out: a program a candidate, and inputs to run it on.
 
 Inputs are made up from a seeded generator, in the captured types, shapes and layouts: normal numbers for tensors,
-numbers around one for vectors (weights, scales, variances), 0 or 1 for integers. Sizes that change between calls are
+numbers around one for vectors (weights, scales, variances), 0 or 1 for integers, and for indices any place of what they
+pick from: a table's few first rows would all lie in caches. Sizes that change between calls are
 those of the example that was captured.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from interfuse.base.record import Record
 from interfuse.capture.torch_types import to_torch
 from interfuse.ir.dtypes import I64
 from interfuse.ir.graph import Graph, Input, Literal, Output
-from interfuse.ir.index import symbols
+from interfuse.ir.index import Dim, at_sizes, minimum, symbols, unwrap
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node, make, topological
 from interfuse.plan.plan import KernelStep, LibraryStep, PackStep, Plan, Region
@@ -96,20 +97,35 @@ def made_up(graph: Graph, device: torch.device) -> list[Any]:
     """A tensor for each input of `graph`, and the example's number for a size."""
     generator, sizes = torch.Generator().manual_seed(SEED), dict(graph.hints)
     names = [i.node.attr("symbol") for i in graph.inputs]
+    ends = {n: at_sizes(end, sizes) for n, end in index_ends(graph.roots(), {i.node for i in graph.inputs}).items()}
     return [
-        _tensor(i, sizes, generator, device) if name is None else sizes[name]
+        _tensor(i, sizes, ends.get(i.node, 2), generator, device) if name is None else sizes[name]
         for i, name in zip(graph.inputs, names, strict=True)
     ]
 
 
-def _tensor(given: Input, sizes: Sizes, generator: torch.Generator, device: torch.device) -> torch.Tensor:
+def index_ends(roots: Sequence[Node], inputs: Collection[Node]) -> dict[Node, Dim]:
+    """The integer inputs that tell gathers under `roots` their places, with the extent that these may have."""
+    ends: dict[Node, Dim] = {}
+    for gather in topological(roots, inputs):
+        if gather.op == "gather" and gather not in inputs:
+            source, index = gather.inputs
+            end = source.shape[gather.attr("axis")]
+            for leaf in set(topological([index], inputs)) & set(inputs):
+                if not leaf.dtype.is_float:
+                    ends[leaf] = unwrap(minimum(ends.get(leaf, end), end))
+    return ends
+
+
+def _tensor(given: Input, sizes: Sizes, end: int, generator: torch.Generator, device: torch.device) -> torch.Tensor:
+    """`end`: what its values stay below where they are integers."""
     shape, strides = concrete(given.node.shape, sizes), concrete(given.layout.strides, sizes)
     dtype = to_torch(given.node.dtype)
     if dtype.is_floating_point or dtype.is_complex:
         many = len(shape) > 1
         values = torch.randn(shape, generator=generator) if many else 0.5 + torch.rand(shape, generator=generator)
     else:
-        values = torch.randint(0, 2, shape, generator=generator)
+        values = torch.randint(0, max(end, 1), shape, generator=generator)
     return relaid(values.to(dtype).to(device), strides)
 
 

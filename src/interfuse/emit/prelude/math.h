@@ -360,6 +360,29 @@ INLINE inline float fmod_(float a, float b) { return __builtin_fmodf(a, b); }
 INLINE inline double fmod_(double a, double b) { return __builtin_fmod(a, b); }
 PAIR_BY_PAIR(fmod_)
 
+//: fmod_whole
+// Of integers, by a divisor that is not 0: what division leaves, with the sign of a.
+template <class A, class B> INLINE inline auto fmod_whole(A a, B b) {
+    typedef wider<A, B> V;
+    return V(splat<V>(a) % splat<V>(b));
+}
+
+//: remainder_whole
+// The same with the sign of b.
+template <class A, class B> INLINE inline auto remainder_whole(A a, B b) {
+    typedef wider<A, B> V;
+    const V by = splat<V>(b), r = V(splat<V>(a) % by);
+    return V((r != 0) & ((r < 0) != (by < 0)) ? V(r + by) : r);
+}
+
+//: floordiv_whole
+// The quotient of integers, rounded down.
+template <class A, class B> INLINE inline auto floordiv_whole(A a, B b) {
+    typedef wider<A, B> V;
+    const V x = splat<V>(a), by = splat<V>(b), r = V(x % by), q = V(x / by);
+    return V((r != 0) & ((r < 0) != (by < 0)) ? V(q - 1) : q);
+}
+
 //: remainder_
 // What floor division leaves: the sign is the divisor's.
 template <class F> INLINE inline F remainder_of(F a, F b) {

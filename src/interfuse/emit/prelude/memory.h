@@ -218,6 +218,25 @@ template <class F> INLINE inline boolv gather_bool(long n, F element) {
     return boolv(x);
 }
 
+//: from_end
+// A negative index counts from the end.
+template <class I> INLINE inline I from_end(I at, long size) { return at < 0 ? I(at + size) : at; }
+
+//: inside
+// An index that lies in [0, size), as it is; for any other 0, and `outside` is set.
+INLINE inline long inside(long at, long size, int& outside) {
+    if (__builtin_expect((unsigned long)at < (unsigned long)size, 1)) return at;
+    __atomic_store_n(&outside, 1, __ATOMIC_RELAXED);
+    return 0;
+}
+
+//: inside@i64v
+// The same of the first n lanes; the others are 0.
+INLINE inline i64v inside(i64v at, long size, long n, int& outside) {
+    for (long i = 0; i < LANES; ++i) at[i] = i < n ? inside(at[i], size, outside) : 0;
+    return at;
+}
+
 //: scatter
 // element(lane, value) for the first n lanes of x.
 template <class V, class F> INLINE inline void scatter(V x, long n, F element) {
