@@ -195,7 +195,7 @@ def on_addresses(
     reads: Sequence[Operand],
     fresh: Fresh,
     symbols: Sequence[str],
-    run: Callable[[list[int], list[int]], Any],
+    run: Callable[[Sequence[int], Sequence[int]], Any],
     arena: Callable[[Sizes, list[int]], torch.Tensor] | None = None,
     over: Sequence[Over] = (),
 ) -> Step:
@@ -221,7 +221,7 @@ def on_addresses(
             bases.append(place.data_ptr())
         if arena is not None:
             held = held, arena(sizes, bases)
-        run(bases, [sizes[name] for name in symbols])
+        run(bases, [sizes[name] for name in symbols] if symbols else ())
 
     return launch
 
