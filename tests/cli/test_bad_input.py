@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -195,3 +196,13 @@ def test_a_name_to_switch_off_in_the_environment_is_a_note() -> None:
     result = invoke("run", "cli_models:net", INTERFUSE_OFF="nonsuch")
     assert result.exit_code == 0
     assert "no region 'nonsuch' to switch off; the regions are" in notes(result.stderr)[0]
+
+
+def test_a_plain_terminal_and_a_closed_one_do_not_matter(folder: Path) -> None:
+    command = [sys.executable, "-m", "interfuse", "explain", "cli_models:net", "--no-measure"]
+    plain = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, env=plain, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "add+layer_norm" in done.stdout, done.stderr
+    shell = f"{shlex.join(command)} >&-"
+    done = subprocess.run(["sh", "-c", shell], env=dict(os.environ), stderr=subprocess.PIPE, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")

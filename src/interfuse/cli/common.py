@@ -52,7 +52,8 @@ def command(function: Command) -> Command:
     def run(*arguments: Any, **named: Any) -> None:
         try:
             function(*arguments, **named)
-            sys.stdout.flush()
+            if sys.stdout is not None:  # as it is where the caller closed it
+                sys.stdout.flush()
         except OptionError as error:
             fail(str(error), 2)
         except InterfuseError as error:
@@ -137,7 +138,7 @@ def progress(console: Console | None = None) -> Iterator[Watcher]:
 
 def output() -> Console:
     """Standard output: as wide as the terminal, or as a ledger likes where there is none."""
-    return Console() if sys.stdout.isatty() else Console(width=WIDTH)
+    return Console() if sys.stdout is not None and sys.stdout.isatty() else Console(width=WIDTH)
 
 
 def write(path: Path | None, text: str) -> None:

@@ -30,6 +30,9 @@ class Sentences(TyperGroup):
         extra["standalone_mode"] = False
         if not alone:
             return super().main(*args, **extra)
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="replace")  # a terminal without our signs shows others in their place
         try:
             status = super().main(*args, **extra)
         except (KeyboardInterrupt, typer.Abort):

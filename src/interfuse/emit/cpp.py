@@ -24,6 +24,7 @@ from interfuse.emit.cpp_facts import (
     work_of,
 )
 from interfuse.emit.cpp_lines import offset
+from interfuse.emit.cpp_names import entry
 from interfuse.emit.cpp_programs import Programs
 from interfuse.emit.cpp_reduce import (
     MOMENTS,
@@ -98,7 +99,7 @@ class _Emitter(Programs):
     def function(self) -> str:
         """The text of the kernel's function."""
         kernel, body = self.kernel, Writer()
-        self.names.taken.add(kernel.name)
+        self.names.taken.add(entry(kernel.name))
         if kernel.packed:
             self.names.taken |= {"first", "last", "m", "members", "programs"}
             self.member = self.names.fresh("member")
@@ -123,12 +124,12 @@ class _Emitter(Programs):
             body.line("// Programs `first` to `last` of one member.")
             body.line(f"static {self.kind} {self.member}(void* const* buffers, {sizes}, long first, long last) {{")
         else:
-            body.line(f'extern "C" {self.kind} {kernel.name}(void* const* buffers, {sizes}) {{')
+            body.line(f'extern "C" {self.kind} {entry(kernel.name)}(void* const* buffers, {sizes}) {{')
         with body.block():
             for line in (*used, *self.first_checks()):
                 body.line(line)
-        entry = self.pack(len(arguments), opening) if kernel.packed else ""
-        return f"{body.text()}\n{code}{self.back}}}\n{entry}"
+        members = self.pack(len(arguments), opening) if kernel.packed else ""
+        return f"{body.text()}\n{code}{self.back}}}\n{members}"
 
     # ---- packs -----------------------------------------------------------------------------------------------------
 
@@ -145,7 +146,8 @@ class _Emitter(Programs):
         w.line()
         run = f"{self.member}(buffers + m * {buffers}, sizes + m * {symbols}, first, last)"
         run = f"if ({run}) __atomic_store_n(&{self.outside}, 1, __ATOMIC_RELAXED)" if self.kind == "int" else run
-        w.line(f'extern "C" {self.kind} {self.kernel.name}(void* const* buffers, const long* sizes, long members) {{')
+        name = entry(self.kernel.name)
+        w.line(f'extern "C" {self.kind} {name}(void* const* buffers, const long* sizes, long members) {{')
         with w.block():
             if self.kind == "int":
                 w.line(f"int {self.outside} = 0;")

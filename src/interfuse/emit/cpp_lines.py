@@ -14,6 +14,7 @@ from interfuse.emit.cpp_names import Names
 from interfuse.emit.cpp_types import converted, held, literal, rounded, splat, stored
 from interfuse.ir.dtypes import ALL, BOOL, I64, compute_type
 from interfuse.ir.index import Dim, Expr, coefficient, symbols, text, unwrap, wrap
+from interfuse.ir.ops import SHIFTS
 from interfuse.lower.bounds import narrowed
 from interfuse.lower.kernel import Bound, Kernel, Let, Load, Pick, Store, Value, bounds_of, walk
 
@@ -150,8 +151,10 @@ class Lines:
         if reach and not vector:
             raise UnsupportedError(f"{s.out.name} does not vary over the lanes but its operands do.")
         if s.out.name in self.rounded_by_store:
-            self.names.of[s.out.name] = args[0]
+            self.names.of[s.out.name] = splat(args[0], s.out.dtype) if vector and not reach else args[0]
             return
+        if reach and (s.op in SHIFTS or BOOL in {a.dtype for a in s.args}):
+            args = [self.beside_vectors(s, k, text) for k, text in enumerate(args)]
         if s.op == "cast":
             expression = converted(args[0], s.args[0].dtype, s.out.dtype, reach)
         elif s.op == "round":
@@ -159,6 +162,12 @@ class Lines:
         else:
             expression = operator_text(s.op, s.args[-1].dtype, self.numbers.get(s.args[-1])).format(*args)
         self.define(s.out, splat(expression, s.out.dtype) if vector and not reach else expression, s.note)
+
+    def beside_vectors(self, s: Let, k: int, text: str) -> str:
+        """Operand k of an operator on vectors: truth values and counts of shifts take lanes, a condition may be one."""
+        a = s.args[k]
+        alone = self.is_vector(a) or (s.op == "where" and k == 0) or not (a.dtype is BOOL or s.op in SHIFTS)
+        return text if alone else splat(text, a.dtype)
 
     def index_value(self, e: Expr, vector: bool) -> str:
         """An index expression as a value: a long, or a vector of long over the lanes."""

@@ -16,6 +16,18 @@ _KEYWORDS = frozenset(
     virtual void volatile while xor n part lane buffers sizes LANES
 """.split()
 )
+_LIBRARY = frozenset(
+    """
+    std abs acos asin atan atan2 ceil copysign cos cosh div erf exp exp2 expm1 floor fmax fmin fmod gamma hypot
+    isinf isnan lerp lgamma log log10 log1p log2 max min pow remainder rint round signbit sin sinh sqrt tan tanh trunc
+""".split()
+)
+
+
+def entry(kernel: str) -> str:
+    """The C function of a kernel of this name, with an ending where C++, its library or the prelude has the name."""
+    taken = kernel in _KEYWORDS or kernel in _LIBRARY or kernel in cpp_prelude.names()
+    return f"{kernel}_kernel" if taken else kernel
 
 
 @dataclass

@@ -16,6 +16,7 @@ import torch
 
 from interfuse.base.errors import CacheError, DataError, LaunchError
 from interfuse.build.cpp import Artifact
+from interfuse.emit.cpp_names import entry
 from interfuse.emit.trampoline import NAME
 from interfuse.lower.kernel import Kernel
 
@@ -50,7 +51,7 @@ class Launcher:
     def __init__(self, library: ctypes.CDLL, kernel: Kernel, trampoline: Trampoline | None = None) -> None:
         self.name, self.trampoline = kernel.name, trampoline
         self._library, self.is_checked = library, bool(kernel.picks)
-        self._function = library[kernel.name]
+        self._function = library[entry(kernel.name)]
         self._function.restype = ctypes.c_int if self.is_checked else None
         self._function.argtypes = (ctypes.c_char_p, ctypes.c_char_p)  # packed bytes: cheaper to make than ctypes arrays
         self._counts = sum(p.mode != "scratch" for p in kernel.params), len(kernel.symbols)
@@ -97,7 +98,7 @@ class PackLauncher:
     def __init__(self, library: ctypes.CDLL, kernel: Kernel) -> None:
         self.name = kernel.name
         self._library = library
-        self._function = library[kernel.name]
+        self._function = library[entry(kernel.name)]
         self._function.restype = ctypes.c_int if kernel.picks else None
         self._function.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_long)
         self._each = sum(p.mode != "scratch" for p in kernel.params), len(kernel.symbols)

@@ -36,14 +36,26 @@ template <class M> INLINE inline boolv truth(M mask) { return boolv(__builtin_co
 //: lt_
 template <class A, class B> INLINE inline auto lt_(A a, B b) { return truth(a < b); }
 
+//: lt_@boolv
+INLINE inline boolv lt_(boolv a, boolv b) { return ~a & b; }
+
 //: le_
 template <class A, class B> INLINE inline auto le_(A a, B b) { return truth(a <= b); }
+
+//: le_@boolv
+INLINE inline boolv le_(boolv a, boolv b) { return ~a | b; }
 
 //: gt_
 template <class A, class B> INLINE inline auto gt_(A a, B b) { return truth(a > b); }
 
+//: gt_@boolv
+INLINE inline boolv gt_(boolv a, boolv b) { return a & ~b; }
+
 //: ge_
 template <class A, class B> INLINE inline auto ge_(A a, B b) { return truth(a >= b); }
+
+//: ge_@boolv
+INLINE inline boolv ge_(boolv a, boolv b) { return a | ~b; }
 
 //: eq_
 template <class A, class B> INLINE inline auto eq_(A a, B b) { return truth(a == b); }
