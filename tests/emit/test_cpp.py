@@ -281,7 +281,8 @@ def test_columns_side_by_side(cols: int, level: str) -> None:
     target = replace(CPU, programs=0)
     kernel, reads = lower("columns", Work(outputs, frozenset((x, scale)), layouts), target)
     source = emit(kernel, level)
-    assert all(word in source for word in ("side_by_side<4>", "LongSum", "Moments", "ExpSum"))
+    assert all(word in source for word in ("LongSum", "Moments", "ExpSum"))
+    assert cols == 3 or "strips<" in source
     given = {x: torch.randn(2, 90, cols), scale: torch.rand(2, 1, 1)}
     got = launch(kernel, [given[n] for n in reads], level=level)
     z = given[x] * given[scale]

@@ -274,7 +274,8 @@ def test_roles_are_all_that_differs_between_targets() -> None:
         Role.GRID,
         Role.TILE,
     ]
-    assert sum(isinstance(s, Loop) for s in cpu.body) == sum(isinstance(s, Loop) for s in gpu.body) == 3
+    # On a CPU mean and variance are carried by one loop; on a GPU the row is in registers for both.
+    assert [sum(isinstance(s, Loop) for s in kernel.body) for kernel in (cpu, gpu)] == [2, 3]
     assert [p.name for p in cpu.params if p.mode == "scratch"] == ["add_row"] and not [
         p for p in gpu.params if p.mode == "scratch"
     ]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -105,7 +105,7 @@ def device_of(name: str, knobs: Knobs) -> Device:
         return Device(device, profile, None, why=f"no kernels are generated for {device.type}")
     try:
         compilers.find(knobs)
-        return Device(device, profile, CPU, compilers.vector_level(knobs))
+        return Device(device, profile, replace(CPU, programs=profile.units), compilers.vector_level(knobs))
     except CompilerMissingError as error:
         return Device(device, profile, None, why=str(error))
 

@@ -17,6 +17,9 @@ from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Reduce,
 SCRATCH_BYTES = 1 << 20
 """The largest scratch of one program: it lies on the thread's stack."""
 
+LINE_BYTES = 64
+"""What memory is read in."""
+
 FETCH_FROM = 8 << 20
 """Bytes of all buffers from which on rows are fetched ahead: what is smaller lies in caches already."""
 
@@ -45,10 +48,23 @@ def lane_count(kernel: Kernel, lane_axis: Axis | None, register_bytes: int) -> i
 
 
 def vectors_beside(kernel: Kernel, lane_axis: Axis | None, lanes: int) -> int:
-    """How many vectors of a GRID axis a program walks side by side: several, at most four, where it loops as well."""
+    """How many vectors of a GRID axis a program walks side by side: several where it loops as well."""
     if lane_axis is None or lane_axis.role is not Role.GRID or not any(isinstance(s, Loop) for s in kernel.body):
         return 1
-    return max(1, min(4, lane_axis.block // lanes))
+    return max(1, lane_axis.block // lanes)
+
+
+def vectors_a_line(kernel: Kernel, lane_axis: Axis | None, lanes: int) -> int:
+    """How many neighbouring vectors share a cache line of the narrowest parameter that is walked: 1, 2 or 4."""
+    if lane_axis is None:
+        return 1
+    along = {
+        s.param
+        for s in walk(kernel.body)
+        if isinstance(s, (Load, Store)) and any(name.name == lane_axis.name for name in symbols(s.index))
+    }
+    narrowest = min((kernel.param(name).dtype.bytes for name in along), default=4)
+    return max(1, min(4, LINE_BYTES // (lanes * narrowest)))
 
 
 def _buffer_bytes(kernel: Kernel) -> float:

@@ -62,10 +62,11 @@ def accumulator(r: Reduce, extent: Dim, vector: bool, lanes: int = 0, side: int 
     """The accumulator of `r` over `extent` elements; `vector` where it has a part a lane, along whose `lanes` it runs
     where they are not 0.
 
-    Where `side` vectors lie side by side, what needs several registers a part has one part only.
+    Where `side` vectors lie side by side, what needs several registers a part has one part only, and moments take
+    pieces of elements.
     """
     if r.op in MOMENTS or r.op == "expsum":
-        return _composite(r, vector, lanes > 0, 1 if side > 1 else 4)
+        return _composite(r, vector, lanes > 0, side)
     if r.op in PLACES:
         kind, places = _place_types(r.arg.dtype)
         if places is I32 and wrap(extent).hi >= 1 << 31:
@@ -85,13 +86,15 @@ def accumulator(r: Reduce, extent: Dim, vector: bool, lanes: int = 0, side: int 
     return Accumulator(f"{reducer}<{kind_text}>")
 
 
-def _composite(r: Reduce, vector: bool, lane: bool, parts: int) -> Accumulator:
+def _composite(r: Reduce, vector: bool, lane: bool, side: int) -> Accumulator:
     """The accumulator of a reduction that carries more than one number; `lane` where it runs along the lanes."""
-    kind = held(r.arg.dtype, vector)
+    kind, wide = held(r.arg.dtype, vector), "f64v" if vector else "double"
+    if r.op in MOMENTS and lane:
+        return Accumulator(f"Moments<{kind}>", carries=True)
     if r.op in MOMENTS:
-        return Accumulator(f"Moments<{kind}, {'f64v' if vector and not lane else 'double'}, {parts}>", carries=True)
+        return Accumulator(f"{'Lane' if side > 1 else 'Own'}Moments<{kind}, {wide}>", carries=True)
     least = literal(float(np.finfo(r.arg.dtype.numpy).min), r.arg.dtype)
-    return Accumulator(f"ExpSum<{kind}, {'f64v' if vector else 'double'}, {parts}>", _bracketed(least), carries=True)
+    return Accumulator(f"ExpSum<{kind}, {wide}, {1 if side > 1 else 4}>", _bracketed(least), carries=True)
 
 
 _SCANNERS = {"cumsum": "Plus", "cumprod": "Times", "cummax": "Larger", "cummin": "Smaller"}

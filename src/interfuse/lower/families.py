@@ -58,6 +58,7 @@ class Target:
     scratch_bytes: int = 1 << 18
     tile_elements: int = 1024
     programs: int = 16
+    columns: int = 2048
     stages: int = 1
 
 
@@ -122,12 +123,17 @@ class _Made:
 def _reducing(work: Work, domain: Domain, target: Target) -> _Made:
     """A region with reductions or scans: held on chip where that is possible, else read step by step in each pass.
 
-    What is held is read again for nothing, so that statistics are spelled in several passes; what is streamed, in one.
+    What registers hold is read again for nothing, so that statistics are spelled in several passes there; elsewhere
+    moments are spelled in one, and so are sums of exponentials where the domain is streamed.
     """
     axes = (_row_axes if domain.inner == 1 else _column_axes)(domain, target)
     family = "row" if domain.inner == 1 else "column"
     if _held(domain, axes, target):
-        trace = _trace(expand_statistics(work.roots, work.inputs), work, domain)
+        if target.backend == "cpp":  # registers hold no row: a second pass over it costs as much as the first
+            spelled = join_statistics(work.roots, work.inputs, exponentials=False)
+        else:
+            spelled = expand_statistics(work.roots, work.inputs)
+        trace = _trace(spelled, work, domain)
         body, scratch = statements(trace, axes[-1])
         if not scratch or (domain.inner == 1 and _bytes(scratch) <= target.scratch_bytes):
             return _Made("row, resident" if family == "row" else family, axes, trace, body, scratch)
@@ -235,10 +241,7 @@ def _row_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
 def _column_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
     outer, cols = (Axis("outer", domain.rows, Role.GRID),), domain.reduced
     if target.backend == "cpp":
-        # Several vectors side by side read memory in longer pieces, where enough programs are left for all cores.
-        wide = 4 * target.lanes
-        enough = wrap(domain.kept).hi >= target.programs * wide
-        col = Axis("col", domain.inner, Role.GRID, wide if enough else target.lanes)
+        col = Axis("col", domain.inner, Role.GRID, _beside(domain, target))
         return (*outer, col, Axis("row", cols, Role.SERIAL))
     # The more columns side by side, the longer the pieces that are read: as many as leave two programs a unit.
     held = cols <= target.tile_elements // target.lanes
@@ -248,6 +251,17 @@ def _column_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
         lanes //= 2
     row = Axis("row", cols, Role.TILE if held else Role.SERIAL, _power(cols) if held else target.tile_elements // lanes)
     return (*outer, Axis("col", domain.inner, Role.GRID, lanes), row)
+
+
+def _beside(domain: Domain, target: Target) -> int:
+    """Columns of one CPU program: the more, the longer the pieces that memory is read in, but enough programs for all
+    cores, and no more columns than what they carry fits in a cache.
+    """
+    rows, inner = domain.rows, domain.inner
+    if not isinstance(rows, int) or not isinstance(inner, int):
+        return target.lanes * (4 if wrap(domain.kept).hi >= 4 * target.programs * target.lanes else 1)
+    pieces = max(1, -(-target.programs // rows), -(-inner // target.columns))
+    return -(-inner // (pieces * target.lanes)) * target.lanes
 
 
 def _lanes(extent: Dim, most: int) -> int:

@@ -3,12 +3,12 @@ kernels have.
 
 Two forms, and the family chooses:
 
-    held   A row on chip is read again for nothing, so a variance is the mean of squared distances from the mean: no
-           cancellation. The same pass sums the distances too: what they add up to is what rounding left out of the
+    held   A row in registers is read again for nothing, so a variance is the mean of squared distances from the mean:
+           no cancellation. The same pass sums the distances too: what they add up to is what rounding left out of the
            mean, and is put back into both. Without it a norm of equal elements would be noise.
-    once   A row that is streamed would be fetched for each pass, so `spread` (squared distances from the mean) is
-           reduced beside `mean`, and `expsum` (exponentials of distances from the maximum) beside `max`, in the pass
-           that makes the row first: the emitters' accumulators carry what these need.
+    once   Any other row would be fetched for each pass, from a cache or from memory, so `spread` (squared distances
+           from the mean) is reduced beside `mean`, and `expsum` (exponentials of distances from the maximum) beside
+           `max`, in the pass that makes the row first: the emitters' accumulators carry what these need.
 """
 
 from __future__ import annotations
@@ -129,8 +129,9 @@ def expand_statistics(roots: tuple[Node, ...], inputs: frozenset[Node]) -> tuple
 # --- read once
 
 
-def join_statistics(roots: tuple[Node, ...], inputs: frozenset[Node]) -> tuple[Node, ...]:
-    """The roots with variances as `spread` and sums of exponentials as `expsum`: the form that reads its operand once.
+def join_statistics(roots: tuple[Node, ...], inputs: frozenset[Node], exponentials: bool = True) -> tuple[Node, ...]:
+    """The roots with variances as `spread` and, where asked, sums of `exponentials` as `expsum`: the form that reads
+    its operand once.
 
     A mean without a variance beside it stays a plain sum.
     """
@@ -144,7 +145,7 @@ def join_statistics(roots: tuple[Node, ...], inputs: frozenset[Node]) -> tuple[N
             memo[node] = _mean(parts[0], axes)
         elif node.op == "variance":
             memo[node] = _of_variance(b.reduce("spread", parts[0], axes), parts[0], axes, node.attr("correction"))
-        elif (found := _exponentials(node, inputs)) is not None:
+        elif exponentials and (found := _exponentials(node, inputs)) is not None:
             top, guarded = found
             memo[node] = _joined_exponentials(memo[top.inputs[0]], memo[top], axes, guarded)
         else:

@@ -14,16 +14,58 @@ template <class Body> INLINE inline void lanes_left(long left, Body body) {
 }
 
 //: side_by_side
-// body(at, n, k) for each vector k of `count` that lie side by side from `from` on, as far as the axis goes.
-template <int count, int k = 0, class Body> INLINE inline void side_by_side(long from, long extent, Body body) {
+// body(at, n, k) for each vector k of `count` that lie side by side from `from` on, as far as the `left` elements go.
+template <int count, int k = 0, class Body> INLINE inline void side_by_side(long from, long left, Body body) {
     if constexpr (k < count) {
-        const long at = from + k * LANES;
-        if (at + LANES <= extent)
-            body(at, LANES, k);
-        else if (at < extent)
-            body(at, extent - at, k);
-        side_by_side<count, k + 1>(from, extent, body);
+        if (left >= (k + 1) * LANES)
+            body(from + k * LANES, LANES, k);
+        else if (left > k * LANES)
+            body(from + k * LANES, left - k * LANES, k);
+        side_by_side<count, k + 1>(from, left, body);
     }
+}
+
+//: each_vector
+// body(at, n, k) for each vector k of `count` from `from` on, as far as the axis goes.
+template <class Body> INLINE inline void each_vector(long from, long extent, int count, Body body) {
+    long at = from;
+    int k = 0;
+    for (; k < count && at + LANES <= extent; ++k, at += LANES) body(at, LANES, k);
+    if (k < count && at < extent) body(at, extent - at, k);
+}
+
+//: strips
+// body(row, rows, at, left, k) for `rows` rows from `row` on, and the vectors from k on that share a cache line,
+// `together` of them: the first few rows of all `count` vectors, then the next ones up to `stop`. So each row is read in
+// one long piece, and few rows at a time. `left` elements lie between `at` and the end of the axis, or of the line.
+template <int count, int together, class Body>
+INLINE inline void strips(long row, long stop, long from, long extent, Body body) {
+    constexpr long line = together * LANES;
+    for (long rows = 4; row < stop; row += rows, rows = 16) {
+        rows = min(rows, stop - row);
+        long at = from;
+        int k = 0;
+        for (; k < count && at + line <= extent; k += together, at += line) body(row, rows, at, line, k);
+        if (k < count && at < extent) body(row, rows, at, extent - at, k);
+    }
+}
+
+//: few_rows
+// body(row, part) for each row of a strip, four parts taking turns.
+template <class Body> INLINE inline void few_rows(long row, long rows, Body body) {
+    if (rows == 16) {
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; ++i) body(row + i, i % 4);
+        return;
+    }
+    long i = 0;
+    for (; i + 4 <= rows; i += 4) {
+        body(row + i, 0);
+        body(row + i + 1, 1);
+        body(row + i + 2, 2);
+        body(row + i + 3, 3);
+    }
+    for (; i < rows; ++i) body(row + i, 0);
 }
 
 //: for_vectors

@@ -38,8 +38,11 @@ template <class V, class Wide> struct LongSum : Sum<V> {
     Wide carried = {};
     static INLINE double widened(float x) { return x; }
     static INLINE f64v widened(f32v x) { return __builtin_convertvector(x, f64v); }
+    typedef Sum<V> Piece;
+    INLINE Piece piece() const { return {}; }
+    INLINE void join(const Piece& p) { carried += widened(p.value()); }
     INLINE void carry() {
-        carried += widened(Sum<V>::value());
+        join(*this);
         for (V& part : this->part) part = V{};
     }
     INLINE float narrowed(double x) const { return (float)x; }
@@ -74,6 +77,7 @@ template <bool largest, class V> INLINE inline V extreme(V a, V b) {
 template <class V, bool largest> struct Extreme {
     V start;
     V part[4];
+    Extreme() = default;
     template <class T> INLINE explicit Extreme(T from) : start(splat<V>(from)), part{start, start, start, start} {}
     INLINE void add(V x, int k) { part[k] = extreme<largest>(part[k], x); }
     INLINE void add(V x, long n, int k) { add(first_lanes(x, n, start), k); }
@@ -91,6 +95,7 @@ template <bool largest> struct Extreme<f32v, largest> {
     f32v start;
     f32v part[4];
     i32v noted[4] = {};
+    Extreme() = default;
     template <class T> INLINE explicit Extreme(T from) : start(splat<f32v>(from)), part{start, start, start, start} {}
     static INLINE f32v of(f32v a, f32v b) { return largest ? larger_of(a, b) : smaller_of(a, b); }
     INLINE void add(f32v x, int k) {
@@ -115,6 +120,7 @@ template <class V, class I, bool largest> struct Place {
     V worst;
     V best[4];
     I place[4] = {};
+    Place() = default;
     template <class T> INLINE explicit Place(T start) : worst(splat<V>(start)), best{worst, worst, worst, worst} {}
     template <class A> static INLINE auto beats(A x, A y) {
         return (largest ? x > y : x < y) | ((x != x) & (y == y));
@@ -143,68 +149,122 @@ template <class V, class I, bool largest> struct Place {
     }
 };
 
+//: plus_square
+template <class V> INLINE inline V plus_square(V sum, V x) { return sum + x * x; }
+
+//: plus_square@f32v
+INLINE inline f32v plus_square(f32v sum, f32v x) { return fma_(x, x, sum); }
+
+//: finite
+template <class V> INLINE inline V finite(V x) { return x - x == V{} ? x : V{}; }
+
+//: pivot_near
+// x, which is near the mean, in the places that elements with these squared distances from it have: so distances from
+// it are exact, where the digits that only x has would be rounded away from each of them in the same direction.
+template <class V> INLINE inline V pivot_near(V x, V variance) {
+    const V size = 2 * sqrt_(variance), y = (x + size) - size;
+    return y - y == V{} ? y : V{};
+}
+
 //: Moments
-// The mean of elements and their squared distances from it, summed, in one pass. A piece of elements adds up distances
-// from a pivot and their squares; carry() joins it to the others in double. The pivot is the mean of the piece before. The
-// first piece starts from its own first element and is short, and the second from an element of the first, so that an
-// outlier at the start costs no digits. Lanes have results of their own where Wide has lanes, one in common where it is a
-// single double.
-template <class V, class Wide, int parts> struct Moments {
-    V pivot = {}, last = {}, sum[parts] = {}, squares[parts] = {};
-    long taken = 0, count = 0;
-    Wide total = {}, apart = {};
-    static constexpr bool common = sizeof(Wide) < sizeof(V);
-    static INLINE V finite(V x) { return x - x == V{} ? x : V{}; }
-    static INLINE Wide whole(V x) {
-        if constexpr (common) return across(to<f64v>(x), [](auto a, auto b) INLINE { return a + b; });
-        else return to<Wide>(x);
+// The mean of elements along the lanes and their squared distances from it, summed, in one pass: sums of distances from
+// a pivot and of their squares, carried into double piece by piece. The first pivot is one of the elements, and its
+// piece is short; the next is the mean of the others, so that an outlier costs no digits. After that the mean so far
+// becomes the pivot, and the sums follow, whenever there are twice as many elements as the last time.
+template <class V> struct Moments {
+    typedef typename Element<V>::type element;
+    V pivot = {}, sum[4] = {}, squares[4] = {};
+    f64v sums = {}, squared = {};
+    double total = 0, apart = 0;
+    long count = 0, chosen = 0;
+    static INLINE double whole(f64v x) {
+        return across(x, [](auto a, auto b) INLINE { return a + b; });
     }
-    static INLINE V joined(const V* p) {
-        if constexpr (parts == 1) return p[0];
-        else return (p[0] + p[1]) + (p[2] + p[3]);
-    }
-    INLINE void take(V from, int k) {
-        sum[k % parts] += from;
-        squares[k % parts] += from * from;
-    }
-    INLINE void add(V x, int k) {
-        if (__builtin_expect((count | taken) == 0, 0)) pivot = finite(x);
-        taken += 1;
-        last = x;
-        take(x - pivot, k);
+    static INLINE f64v joined(const V* p) {
+        return (to<f64v>(p[0]) + to<f64v>(p[1])) + (to<f64v>(p[2]) + to<f64v>(p[3]));
     }
     INLINE void add(V x, long n, int k) {
-        if (__builtin_expect((count | taken) == 0, 0)) pivot = finite(splat<V>(x[n - 1]));
-        taken += n;
-        last = x;
-        take(first_lanes(V(x - pivot), n, V{}), k);
+        if (!chosen && !count) pivot = finite(splat<V>(x[n - 1]));
+        count += n;
+        const V from = first_lanes(V(x - pivot), n, V{});
+        sum[k] += from;
+        squares[k] = plus_square(squares[k], from);
     }
     INLINE void carry() {
-        Wide from;
-        if constexpr (common) from = pivot[0];
-        else from = to<Wide>(pivot);
-        const double here = (double)taken, before = (double)count;
-        const Wide s = whole(joined(sum)), piece = from * here + s;
-        apart += whole(joined(squares)) - s * s / here;
-        if (count) {
-            const Wide gap = piece / here - total / before;
-            apart += gap * gap * (here * before / (here + before));
-        }
-        if constexpr (common) pivot = finite(splat<V>(count ? typename Element<V>::type(piece / here) : last[0]));
-        else pivot = finite(count ? to<V>(piece / here) : last);
-        total += piece;
-        count += taken;
-        taken = 0;
-        for (int k = 0; k < parts; ++k) sum[k] = squares[k] = V{};
+        sums += joined(sum);
+        squared += joined(squares);
+        for (int k = 0; k < 4; ++k) sum[k] = squares[k] = V{};
+        if (count >= 2 * chosen) choose();
     }
-    INLINE Wide mean_in_double() const { return total / (double)count; }
-    INLINE auto mean() const {
-        if constexpr (common) return (typename Element<V>::type)mean_in_double();
-        else return to<V>(mean_in_double());
+    INLINE void choose() {
+        total += whole(sums);
+        apart += whole(squared);
+        sums = squared = f64v{};
+        const long others = chosen || count == 1 ? count : count - 1;
+        const element next = pivot_near(element(pivot[0] + total / (double)others), element(apart / (double)count));
+        const double by = (double)next - (double)pivot[0], moved = by * (double)count;
+        apart -= by * (total + total - moved);
+        total -= moved;
+        pivot = splat<V>(next);
+        chosen = count;
     }
-    INLINE auto spread() const {
-        if constexpr (common) return (typename Element<V>::type)(apart < 0 ? 0 : apart);
-        else return max_(to<V>(apart), V{});
+    INLINE element mean() const { return element(pivot[0] + (total + whole(sums)) / (double)count); }
+    INLINE element spread() const {
+        const double left = total + whole(sums), found = apart + whole(squared) - left * left / (double)count;
+        return element(found < 0 ? 0 : found);
+    }
+};
+
+//: LaneMoments
+// The same in each lane on its own, in one part; a piece is what some rows add up.
+template <class V> struct MomentsPiece {
+    V pivot, sum = {}, squares = {};
+    long count;
+    bool first;
+    INLINE void add(V x, int) {
+        if (first) pivot = finite(x);
+        first = false;
+        count += 1;
+        const V from = x - pivot;
+        sum += from;
+        squares = plus_square(squares, from);
+    }
+};
+template <class V, class Wide> struct LaneMoments {
+    typedef MomentsPiece<V> Piece;
+    V pivot = {};
+    Wide sums = {}, squared = {};
+    long count = 0, chosen = 0;
+    INLINE Piece piece() const { return {pivot, V{}, V{}, count, count == 0}; }
+    INLINE void join(const Piece& p) {
+        if (!chosen) pivot = p.pivot;
+        sums += to<Wide>(p.sum);
+        squared += to<Wide>(p.squares);
+        count = p.count;
+        if (__builtin_expect(count >= 2 * chosen, 0)) choose();
+    }
+    INLINE V centre(long others) const { return to<V>(Wide(to<Wide>(pivot) + sums / (double)others)); }
+    INLINE void choose() {
+        const V middle = centre(chosen || count == 1 ? count : count - 1);
+        const V next = pivot_near(middle, to<V>(Wide(squared / (double)count)));
+        const Wide by = to<Wide>(next) - to<Wide>(pivot), moved = by * (double)count;
+        squared -= by * (sums + sums - moved);
+        sums -= moved;
+        pivot = next;
+        chosen = count;
+    }
+    INLINE V mean() const { return centre(count); }
+    INLINE V spread() const { return max_(to<V>(Wide(squared - sums * sums / (double)count)), V{}); }
+};
+
+//: OwnMoments
+// LaneMoments that take the elements themselves.
+template <class V, class Wide> struct OwnMoments : LaneMoments<V, Wide> {
+    MomentsPiece<V> own = LaneMoments<V, Wide>::piece();
+    INLINE void add(V x, int k) { own.add(x, k); }
+    INLINE void carry() {
+        this->join(own);
+        own = this->piece();
     }
 };
 
@@ -214,6 +274,13 @@ template <class V, class Wide, int parts> struct Moments {
 template <class V, class Wide, int parts> struct ExpSum {
     V highest, top[parts], total[parts] = {};
     Wide carried = {};
+    typedef ExpSum Piece;
+    ExpSum() = default;
+    INLINE Piece piece() const { return *this; }
+    INLINE void join(const Piece& p) {
+        *this = p;
+        carry();
+    }
     template <class T> INLINE explicit ExpSum(T lowest) : highest(splat<V>(lowest)) {
         for (V& t : top) t = highest;
     }

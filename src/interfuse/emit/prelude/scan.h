@@ -45,6 +45,7 @@ template <class F, int by = 1, class V> INLINE inline V prefix(V x, V rest) {
 // A running total that takes one step at a time, held in the type Wide.
 template <class V, class Wide, class F> struct Running {
     Wide carried;
+    Running() = default;
     template <class T> INLINE explicit Running(T start) : carried(splat<Wide>((typename Element<Wide>::type)start)) {}
     INLINE V next(V x) {
         carried = F::of(carried, to<Wide>(x));
