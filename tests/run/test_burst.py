@@ -133,6 +133,23 @@ def test_a_burst_that_cannot_have_its_memory_runs_unit_by_unit(monkeypatch: pyte
     assert backend.records[0].of("fallback") == []
 
 
+def test_an_index_outside_met_in_a_burst_is_eagers_error_for_that_call() -> None:
+    def f(places: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+        picked = torch.nn.functional.embedding(places, table) * 2
+        return torch.softmax(torch.softmax(picked, 0) + 1, 1)
+
+    fast, backend = compiled(f)
+    table, good = torch.randn(10, 16), torch.randint(0, 10, (16,))
+    bad = good.clone()
+    bad[3] = 99
+    torch.testing.assert_close(fast(good, table), f(good, table))
+    assert program_of(backend).bursts == (2,)
+    with pytest.raises(IndexError):
+        fast(bad, table)
+    torch.testing.assert_close(fast(good, table), f(good, table))
+    assert [e for stage in ("fallback", "warning") for e in backend.records[0].of(stage)] == []
+
+
 def test_threads_share_a_program_of_bursts() -> None:
     fast, _ = compiled(forked)
     inputs = [torch.randn(24, 24) for _ in range(8)]
