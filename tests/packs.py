@@ -103,6 +103,12 @@ def _softmax(rows: int, cols: int) -> Region:
     return [x], [b.apply("div", e, b.expand(b.reduce("sum", e, (1,), keepdims=True), x.shape))]
 
 
+def _joined(rows: int, cols: int) -> Region:
+    """Two tables side by side."""
+    x, y = _in("x", rows, cols), _in("y", rows, cols)
+    return [x, y], [b.apply("tanh", b.concat((x, y), 1))]
+
+
 def _columns(rows: int, cols: int) -> Region:
     x = _in("x", rows, cols)
     return [x], [b.reduce("sum", b.apply("tanh", x), (0,))]
@@ -124,6 +130,7 @@ CASES: Mapping[str, Callable[[int, int], Region]] = {
     "softmax": _softmax,
     "columns": _columns,
     "looked_up": _looked_up,
+    "joined": _joined,
 }
 
 

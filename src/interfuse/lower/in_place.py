@@ -12,6 +12,8 @@ from interfuse.lower.kernel import Kernel, Load, Store, walk
 
 def check_in_place(kernel: Kernel, source: str | None, target: str) -> None:
     """UnsupportedError where output `target` cannot lie where input `source` lies; None where it is not read."""
+    if kernel.picks:
+        raise UnsupportedError("an index that is out of range would show only after writing")
     out = kernel.param(target)
     if kernel.picks:
         raise UnsupportedError("an index may lie outside what it picks from, and then the inputs must still be whole")

@@ -67,6 +67,7 @@ def pack(kernels: Sequence[Kernel], name: str, doc: tuple[str, ...] = (), unit: 
         doc=doc,
         symbols=(*(name for _, name in columns), *own),
         warps=max(k.warps for k in kernels),
+        stages=max(k.stages for k in kernels),
         packed=True,
     )
     return packed, sizes
@@ -132,12 +133,15 @@ def _places(kernels: Sequence[Kernel]) -> dict[str, Expr]:
 def _mapped(
     body: tuple[Stmt, ...], new: Callable[[Expr], Expr], places: Mapping[str, Expr] | None = None
 ) -> tuple[Stmt, ...]:
-    """The statements with every index and every extent that is picked from replaced, in order; the ends of bounds stay,
-    so members must share them. `places` gives the symbols of picks.
+    """The statements with every index, every bound and every extent that is picked from replaced, in order. `places`
+    gives the symbols of picks.
     """
 
+    def end(of: Dim | None) -> Dim | None:
+        return None if of is None else unwrap(new(wrap(of)))
+
     def tested(s: Load | Let) -> tuple[Bound, ...]:
-        return tuple(replace(b, expr=new(b.expr)) for b in bounds_of(s))
+        return tuple(Bound(new(b.expr), end(b.lo), end(b.hi)) for b in bounds_of(s))
 
     def pick(p: Pick) -> Pick:
         symbol = (places or {}).get(p.symbol.name, p.symbol)
