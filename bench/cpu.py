@@ -2,7 +2,7 @@
 
 In: case names, whole or in part ("softmax", "bf16/256x4096"); all that are not measured yet without any. Out: a data
 file, written after each case, so that an interrupted run keeps what it measured. All contenders take turns in one
-process. Each case is measured in two modes of the allocator: "fresh", as the C library is by default, where outputs of
+process, each after each other one equally often. Each case is measured in two modes of the allocator: "fresh", as the C library is by default, where outputs of
 32 MiB and more are mapped anew at each call (Interfuse's and the twin's lie in its pool of pages), and "reused", where
 it is told to keep freed memory.
 
@@ -20,7 +20,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,14 +66,25 @@ def keep_freed_memory(keep: bool) -> bool:
     return True
 
 
+def orders(labels: Sequence[str]) -> list[list[str]]:
+    """Turns in which each contender follows each other one equally often: what the caches hold is nobody's advantage.
+
+    A Williams square: rows 0, 1, n - 1, 2, n - 2, ... each shifted by one; with an odd number also backwards.
+    """
+    n = len(labels)
+    zigzag = [0, *(k for pair in zip(range(1, n), range(n - 1, 0, -1), strict=True) for k in pair)][:n]
+    square = [[labels[(k + shift) % n] for k in zigzag] for shift in range(n)]
+    return square if n % 2 == 0 else [*square, *(row[::-1] for row in square)]
+
+
 def rounds(contenders: Mapping[str, Work], count: int) -> dict[str, dict[str, float]]:
     """Figures of each contender from `count` interleaved rounds, after two that are not counted."""
     wall: dict[str, list[float]] = {label: [] for label in contenders}
     cpu: dict[str, list[float]] = {label: [] for label in contenders}
     labels = list(contenders)
+    turns = orders(labels)
     for number in range(-2, count):
-        turn = number % len(labels)
-        for label in labels[turn:] + labels[:turn]:
+        for label in turns[number % len(turns)]:
             cpu_began, began = time.process_time(), time.perf_counter()
             contenders[label]()
             seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
