@@ -2,9 +2,9 @@
 
 In: case names, whole or in part ("softmax", "bf16/256x4096"); all that are not measured yet without any. Out: a data
 file, written after each case, so that an interrupted run keeps what it measured. All contenders take turns in one
-process, each after each other one equally often. Each case is measured in two modes of the allocator: "fresh", as the C library is by default, where outputs of
-32 MiB and more are mapped anew at each call (Interfuse's and the twin's lie in its pool of pages), and "reused", where
-it is told to keep freed memory.
+process, each after each other one equally often. Each case is measured in two modes of the allocator: "fresh", as the C
+library is by default, where outputs of 32 MiB and more are mapped anew at each call (Interfuse's and the twin's lie in
+its pool of pages), and "reused", where it is told to keep freed memory.
 
 Wall time is the median of the rounds with its 95% interval; `best` is the quickest round and `cpu_ms` the median of
 the process's CPU time, for machines that others work on too: `load` tells how many did.
