@@ -119,6 +119,8 @@ def test_an_expanded_operand_counts_what_it_really_has() -> None:
 def test_a_gather_reads_what_it_picks() -> None:
     table, ids, out = result("t", F32, (30000, 64)), result("i", I64, (2, 5)), result("o", F32, (2, 5, 64))
     assert call_bytes(call("aten.embedding.default", (table, ids), out)) == 4 * 640 + 8 * 10 + 4 * 640
+    scores, labels, mean = result("s", F32, (32, 1000)), result("l", I64, (32,)), result("m", F32, ())
+    assert call_bytes(call("aten.nll_loss_forward.default", (scores, labels), mean)) == 4 * 32 + 8 * 32 + 4
 
 
 def test_sizes_of_dynamic_shapes_come_from_the_caller() -> None:

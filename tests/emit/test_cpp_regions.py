@@ -98,13 +98,14 @@ def test_joined_parts(target: Target) -> None:
 
 @pytest.mark.parametrize("lanes", (70, 1), ids=("vector", "scalar"))
 @pytest.mark.parametrize("dtype", (I64, I32, I8, U8), ids=str)
-def test_integers_divided_by_a_known_number(dtype: DType, lanes: int) -> None:
+def test_integers_and_a_known_number(dtype: DType, lanes: int) -> None:
     x = b.placeholder("x", dtype, (lanes,))
     outputs = [
         b.apply(op, x, b.broadcast(b.constant(by, dtype), x.shape))
         for op in ("div", "floordiv", "remainder", "fmod")
         for by in ((3, 7) if dtype is U8 else (3, -7))
     ]
+    outputs += [b.apply(op, x, b.broadcast(b.constant(2, dtype), x.shape)) for op in ("shl", "shr")]
     info = np.iinfo(dtype.numpy)
     arrays = {x: np.linspace(info.min, info.max, lanes, endpoint=lanes > 1).astype(dtype.numpy)}
     outs = run(*launcher(([x], outputs), LEVELS[0], targets.CPUS["cpu"]), ([x], outputs), arrays)

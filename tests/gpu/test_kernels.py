@@ -15,7 +15,7 @@ from interfuse.ir.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I
 from interfuse.lower.families import Target
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Param, Role, Store, Value
 from interfuse.run.gpu import load, profile_of
-from tests import joins, strategies, symbolic, targets
+from tests import gathers, joins, strategies, symbolic, targets
 from tests.emit import triton_cases as cases
 from tests.judge import judge_region
 from tests.kernels import BUILDERS, reference
@@ -162,3 +162,23 @@ def test_joined_parts(name: str, target: Target) -> None:
         arrays = strategies.arrays_for(inputs, kind)
         verdict = judge_region(outputs, arrays, cases.run(kernel, [arrays[n] for n in order], "cuda"))
         assert verdict.ok, (kind, verdict.note)
+
+
+@pytest.mark.parametrize("target", list(targets.GPUS))
+@pytest.mark.parametrize("name", gathers.CASES)
+def test_indirect_loads(name: str, target: str) -> None:
+    inputs, outputs = gathers.CASES[name]()
+    kernel, reads = symbolic.lowered((inputs, outputs), targets.GPUS[target])
+    values = gathers.arrays((inputs, outputs))
+    verdict = judge_region(outputs, values, cases.run(kernel, [values[n] for n in reads], "cuda"))
+    assert verdict.ok, verdict.note
+
+
+@pytest.mark.parametrize("place", (30, -1, 1 << 40))
+def test_an_index_outside_reads_nothing(place: int) -> None:
+    inputs, outputs = gathers.CASES["embedding"]()
+    kernel, reads = symbolic.lowered((inputs, outputs), targets.GPUS["gpu"])
+    values = gathers.arrays((inputs, outputs))
+    values[inputs[1]][1, 2] = place
+    (got,) = cases.run(kernel, [values[n] for n in reads], "cuda")
+    assert np.isnan(got[1, 2]).all() and np.isnan(got).sum() == got.shape[-1]

@@ -19,7 +19,9 @@ from interfuse.ir.ops import MOVES
 from interfuse.lower.bounds import share
 from interfuse.lower.kernel import Bound, Kernel, Load, Param, Store, bounds_of, varies_over, walk
 
-GATHERS = frozenset(
+LABEL_LOSSES = frozenset(("aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default"))
+
+GATHERS = LABEL_LOSSES | frozenset(
     (
         "aten.embedding.default",
         "aten.index_select.default",
@@ -44,7 +46,9 @@ def call_bytes(call: Call, sizes: Sizes | None = None) -> int:
     outs = [o for o in call.outs if o is not None]
     if call.target in GATHERS and call.operands:
         table, *indices = call.operands
-        picked = sum(_count(o.size, sizes) for o in outs)
+        # A loss reads one score a label, whatever it gives.
+        named = indices[:1] if call.target in LABEL_LOSSES else outs
+        picked = sum(_count(n.size, sizes) for n in named)
         read = min(picked, _distinct(table, sizes)) * table.dtype.bytes
         return read + moved_bytes((i for i in indices if i is not table), outs, sizes)
     return moved_bytes(call.operands, outs, sizes)
