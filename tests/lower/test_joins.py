@@ -108,3 +108,14 @@ def test_many_parts_are_refused() -> None:
     twos = [b.concat(xs[k : k + 6], 1) for k in range(3)]
     with pytest.raises(UnsupportedError, match="joins 18 parts in all"):
         symbolic.lowered((xs, [b.apply("add", b.apply("add", twos[0], twos[1]), twos[2])]), CPU)
+
+
+@pytest.mark.parametrize("name", ("reflected", "replicated"))
+def test_a_gpu_reads_parts_of_one_value_at_one_index(name: str) -> None:
+    gpu, cpu = (_loads(symbolic.lowered(joins.CASES[name](), target)[0]) for target in (GPU, CPU))
+    assert gpu == [("x", "")] and len(cpu) == (9 if name == "reflected" else 3)
+
+
+def test_parts_that_no_index_follows_keep_their_bounds() -> None:
+    inputs, outputs = joins.CASES["rolled"]()
+    assert len(_loads(symbolic.lowered((inputs, outputs), GPU)[0])) == 5

@@ -14,7 +14,7 @@ from dataclasses import replace
 from interfuse.cost.estimate import Estimate
 from interfuse.cost.traffic import kernel_bytes
 from interfuse.device.profile import DeviceProfile
-from interfuse.ir.index import at_sizes, product
+from interfuse.ir.index import Expr, at_sizes, combine, product, symbols
 from interfuse.ir.node import Node
 from interfuse.ir.ops import TABLE
 from interfuse.lower.bounds import share
@@ -57,13 +57,22 @@ def kernel_flops(kernel: Kernel, sizes: Mapping[str, int]) -> int:
     return total
 
 
+def _straight(index: Expr) -> Expr:
+    """The index as it is where nothing is at its least or most: past the ends that a padding reflects or repeats."""
+    if not index.args:
+        return index
+    if index.op in ("min", "max"):
+        return max((_straight(a) for a in index.args), key=lambda a: len(symbols(a)))
+    return combine(index.op, [_straight(a) for a in index.args])
+
+
 def strided_share(kernel: Kernel, sizes: Mapping[str, int]) -> float:
     """The share of accesses whose neighbours along the lanes do not lie side by side; along the best of several axes
     of lanes. What is read within bounds counts as often as it is read.
     """
     extents = {a.name: at_sizes(a.extent, sizes) for a in kernel.axes}
     accesses = [
-        (s, math.prod(share(b, extents, sizes) for b in bounds_of(s)))
+        (replace(s, index=_straight(s.index)), math.prod(share(b, extents, sizes) for b in bounds_of(s)))
         for s in walk(kernel.body)
         if isinstance(s, (Load, Store))
     ]

@@ -133,11 +133,11 @@ def _reducing(work: Work, domain: Domain, target: Target) -> _Made:
             spelled = join_statistics(work.roots, work.inputs, exponentials=False)
         else:
             spelled = expand_statistics(work.roots, work.inputs)
-        trace = _trace(spelled, work, domain)
+        trace = _trace(spelled, work, domain, target)
         body, scratch = statements(trace, axes[-1])
         if not scratch or (domain.inner == 1 and _bytes(scratch) <= target.scratch_bytes):
             return _Made("row, resident" if family == "row" else family, axes, trace, body, scratch)
-    trace = _trace(join_statistics(work.roots, work.inputs), work, domain)
+    trace = _trace(join_statistics(work.roots, work.inputs), work, domain, target)
     return _Made(f"{family}, streamed", axes, trace, *statements(trace, axes[-1], keep=False))
 
 
@@ -149,14 +149,13 @@ def _held(domain: Domain, axes: tuple[Axis, ...], target: Target) -> bool:
     return target.backend == "cpp" and domain.reduced * beside <= target.row_elements
 
 
-def _trace(roots: tuple[Node, ...], work: Work, domain: Domain) -> Trace:
+def _trace(roots: tuple[Node, ...], work: Work, domain: Domain, target: Target) -> Trace:
     """`roots` traced over the domain, each stored where the output in its place goes."""
     layouts = {**work.layouts, **{r: work.layouts[o] for r, o in zip(roots, work.outputs, strict=True)}}
-    if domain.inner == 1:
-        tracer = Tracer(work.inputs, layouts, domain, _position("row", domain.rows), _position("col", domain.cols))
-    else:
-        outer, row = _position("outer", domain.rows), _position("row", domain.cols)
-        tracer = Tracer(work.inputs, layouts, domain, outer, row, _position("col", domain.inner))
+    # A mask a part costs a GPU more than an index that is worked out; a CPU has a loop for each part.
+    names = ("row", "col") if domain.inner == 1 else ("outer", "row", "col")
+    places = [_position(n, d) for n, d in zip(names, (domain.rows, domain.cols, domain.inner), strict=False)]
+    tracer = Tracer(work.inputs, layouts, domain, *places, by_index=target.backend == "triton")
     for k, root in enumerate(roots):
         tracer.output(root, _out_name(k, len(roots)))
     return tracer.finished()
@@ -183,7 +182,7 @@ def _map_domain(work: Work, target: Target) -> tuple[Domain, Trace]:
     found: tuple[Domain, Trace] | None = None
     for k in range(len(shape)):
         domain = Domain(product(shape[:k]), product(shape[k:]), False)
-        trace, col = _trace(work.roots, work, domain), _position("col", domain.cols)
+        trace, col = _trace(work.roots, work, domain, target), _position("col", domain.cols)
         accesses = _accesses(trace)
         pieces = target.backend != "cpp" or all(b.expr is col or col not in symbols(b.expr) for b in _bounds(trace))
         if pieces and all(step_along(a, col) is not None for a in accesses):

@@ -6,12 +6,13 @@ bounds by which it is chosen before those that follow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir import build
-from interfuse.ir.index import Dim, Expr, add, mul, substitute, wrap
+from interfuse.ir.index import Dim, Expr, add, combine, mul, substitute, wrap
 from interfuse.ir.node import Node
 from interfuse.ir.ops import JOINS
 from interfuse.lower.bounds import both, bound, holds
@@ -28,10 +29,14 @@ Index = tuple[Expr, ...]
 
 @dataclass(frozen=True)
 class Space:
-    """What indices are made of: the extents of the axes by their symbols, and `plain` for what stands for an axis."""
+    """What indices are made of: the extents of the axes by their symbols, and `plain` for what stands for an axis.
+
+    `by_index` tells whether parts of one value shall be read at one index where that can be.
+    """
 
     axes: Mapping[Expr, Dim]
     plain: Mapping[Expr, Dim]
+    by_index: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,8 @@ def check_parts(nodes: Iterable[Node]) -> None:
 def parts_of(node: Node, index: Index, within: tuple[Bound, ...], space: Space) -> list[Part]:
     """The parts of `node` that its element at `index` may come from, where `within` holds."""
     found = _concat(node, index, within, space) if node.op == "concat" else _pad(node, index, within, space)
+    if len(found) > 1 and space.by_index and (folded := _folded(node)):
+        return [_at_one_index(folded, node, index, within)]
     # Where no part can hold the index, nobody sees the value.
     return found or [Part(build.constant(0, node.dtype), (), within)]
 
@@ -102,3 +109,70 @@ def _pad(node: Node, index: Index, within: tuple[Bound, ...], space: Space) -> l
             chosen = both(chosen, test)
     here = Part(x, tuple(inside), chosen, tuple(tests))
     return [here, outside] if tests else [here]
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A part of a value: its element k is the value's element first + step * k. `op` joins it to those before it."""
+
+    start: int
+    first: int
+    step: int
+    op: str = ""
+
+
+LONGEST = 1 << 14
+"""Elements of an axis up to which its parts are tried as one index."""
+
+
+@lru_cache(maxsize=256)
+def _folded(node: Node) -> tuple[Node, tuple[_Way, ...]] | None:
+    """The value that all parts of a concat are parts of, where the smaller or larger of their indices is always the
+    right one: what a padding reflects or repeats at an end. None for any other.
+    """
+    axis, ways, places, start = node.attr("axis", -1), list[_Way](), list[int](), 0
+    size = node.shape[axis] if node.op == "concat" else None
+    if not isinstance(size, int) or size > LONGEST:
+        return None
+    bases = set()
+    for part in node.inputs:
+        base, first, step = _within_base(part, axis)
+        bases.add(base)
+        mine = [first + step * (i - start) for i in range(size)]
+        wanted = [*places[:start], *mine[start:]]
+        op = "" if not ways else next((op for op, f in _JOINT.items() if list(map(f, places, mine)) == wanted), None)
+        if op is None or not isinstance(first, int):
+            return None
+        ways.append(_Way(start, first, step, op))
+        start, places = start + part.shape[axis], wanted
+    return (bases.pop(), tuple(ways)) if len(bases) == 1 else None
+
+
+_JOINT: Mapping[str, Callable[[int, int], int]] = {"max": max, "min": min}
+
+
+def _within_base(part: Node, axis: int) -> tuple[Node, int, int]:
+    """(value, first, step): the part as elements of a value along one axis; itself where it is nothing less."""
+    step = 0 if part.op == "expand" and part.inputs[0].shape == _one_along(part.shape, axis) else 1
+    inner = part.inputs[0] if step == 0 else part
+    if inner.op == "slice":
+        (x,), starts, steps = inner.inputs, inner.attr("starts"), inner.attr("steps")
+        others = [k for k in range(len(x.shape)) if k != axis]
+        if all(starts[k] == 0 and steps[k] == 1 and inner.shape[k] == x.shape[k] for k in others):
+            return x, starts[axis], step * steps[axis]
+    return part, 0, 1
+
+
+def _one_along(shape: tuple[Dim, ...], axis: int) -> tuple[Dim, ...]:
+    return (*shape[:axis], 1, *shape[axis + 1 :])
+
+
+def _at_one_index(folded: tuple[Node, tuple[_Way, ...]], node: Node, index: Index, within: tuple[Bound, ...]) -> Part:
+    """The value behind the parts, at the index that is right for all of them."""
+    base, ways = folded
+    axis = node.attr("axis")
+    at = wrap(0)
+    for way in ways:
+        mine = add(way.first - way.step * way.start, mul(index[axis], way.step))
+        at = combine(way.op, (at, mine)) if way.op else mine
+    return Part(base, (*index[:axis], at, *index[axis + 1 :]), within)

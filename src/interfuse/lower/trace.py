@@ -77,7 +77,7 @@ class _Names:
 
 class Tracer:
     """Traces one region. `row`, `col` and `inner` are the indices along the domain's rows, columns and what lies after
-    them: symbols, or 0 where there is one index only.
+    them: symbols, or 0 where there is one index only. `by_index` asks for parts of one value at one index.
     """
 
     def __init__(
@@ -88,6 +88,8 @@ class Tracer:
         row: Expr,
         col: Expr,
         inner: Expr = const(0),
+        *,
+        by_index: bool = False,
     ) -> None:
         self._inputs, self._layouts, self._domain = inputs, layouts, domain
         self._row, self._col, self._inner = row, col, inner
@@ -98,7 +100,7 @@ class Tracer:
         self._place = domain.cols - 1 - col if domain.backwards else marked.get(col, col)  # the column that is walked
         self._within = marked.get(inner, inner)
         extents = {row: domain.rows, col: domain.cols, inner: domain.inner}
-        self._space = Space({s: n for s, n in extents.items() if s.op == "sym"}, self._plain)
+        self._space = Space({s: n for s, n in extents.items() if s.op == "sym"}, self._plain, by_index)
         self._memo: dict[Key, Value] = {}
         self._same: dict[tuple, Value] = {}
         self._picks: dict[tuple[Value, Dim, bool], Pick] = {}
