@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -23,9 +24,9 @@ from interfuse.emit.triton import TritonSource, emit
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8
 from interfuse.ir.index import sym
-from interfuse.lower.families import GPU
+from interfuse.lower.families import GPU, lower
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Param, Role, Store, Value
-from tests import gathers, joins, packs, symbolic
+from tests import gathers, joins, online, packs, parts, symbolic
 from tests.emit import triton_cases as cases
 from tests.kernels import BUILDERS
 
@@ -287,3 +288,18 @@ def test_how_many_programs_a_unit_holds() -> None:
     assert programs_at_once(Resources("k", "cuda:90", 33, 0, 0, 4), profile) == 65536 // (40 * 128)
     assert programs_at_once(Resources("k", "cuda:90", 32, 0, 100 * 1024, 4), profile) == 2
     assert math.isclose(occupancy(Resources("k", "cuda:90", 64, 0, 0, 8), profile), 0.5)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_one_pass_and_reductions_in_parts_keep_to_the_limits(device: str, cache: Path) -> None:
+    profile, kernels = find(device), []
+    for region, (shape, axis) in itertools.product(
+        (online.moments, online.softmax), (((4096, 131072), 1), ((8, 4096, 4096), 1))
+    ):
+        kernels.append(cases.lowered(*region(F16, shape, axis))[0])
+    for shape, axis in (((8, 262144), 1), ((1000003,), 0), ((1000000, 64), 0)):
+        region = online.moments(F32, shape, axis)
+        kernels += [lower("part", work, GPU)[0] for work in parts.works(region, GPU)]
+    assert len(kernels) > 4 + 3 * 2
+    for r in compiled([emit(k) for k in kernels], profile, cache):
+        assert check(r, profile) is None, r

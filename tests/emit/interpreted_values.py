@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from interfuse.base.errors import UnsupportedError
 from interfuse.emit.triton import emit
 from interfuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType
+from interfuse.lower import split
 from interfuse.lower.families import Target
 from interfuse.lower.kernel import Reduce, walk
 from interfuse.run import gpu
 from interfuse.run.gpu_pack import PackLauncher
-from tests import gathers, joins, online, packs, strategies, symbolic, targets
+from tests import gathers, joins, online, packs, parts, strategies, symbolic, targets
 from tests.emit import triton_cases as cases
 from tests.judge import judge_region
 from tests.kernels import BUILDERS, reference
@@ -95,6 +96,22 @@ def test_one_pass_keeps_the_contract(region: str, shape: tuple[int, ...], axis: 
     for make in online.DATA.values():
         array = make(shape, axis).astype(dtype.numpy)
         online.check(outputs, {inputs[0]: array}, cases.run(kernel, [array]))
+
+
+@pytest.mark.parametrize("shape", ("odd rows", "columns"))
+@pytest.mark.parametrize("region", parts.REGIONS)
+def test_parts(region: str, shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(split, "ENOUGH", 0)
+    monkeypatch.setattr(split, "PART", 128)
+    sizes, axis = parts.SHAPES[shape]
+    made = parts.REGIONS[region](F32, sizes, axis)
+    if region == "places" and "odd" in shape:
+        return  # not cut
+    target = replace(targets.GPUS["gpu-streamed"], tile_elements=256)
+    for kind in ("offset", "special"):
+        array = online.DATA[kind](sizes, axis).astype(np.float32)
+        got = parts.in_order(made, target, {made[0][0]: array}, lambda k, given, _: cases.run(k, given))
+        online.check(made[1], {made[0][0]: array}, got)
 
 
 @pytest.mark.parametrize("source", (F32, F16, I64, I32, U8, BOOL), ids=str)

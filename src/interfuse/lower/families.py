@@ -124,11 +124,14 @@ def _reducing(work: Work, domain: Domain, target: Target) -> _Made:
     """A region with reductions or scans: held on chip where that is possible, else read step by step in each pass.
 
     What registers hold is read again for nothing, so that statistics are spelled in several passes there; elsewhere
-    moments are spelled in one, and so are sums of exponentials where the domain is streamed.
+    moments are spelled in one, and so are sums of exponentials where the domain is streamed. What is spelled for one
+    pass already is streamed.
     """
+    once = any(n.op in ("spread", "expsum") for n in inside(work.roots, work.inputs))
+    target = replace(target, row_elements=0) if once else target
     axes = (_row_axes if domain.inner == 1 else _column_axes)(domain, target)
     family = "row" if domain.inner == 1 else "column"
-    if _held(domain, axes, target):
+    if not once and _held(domain, axes, target):
         if target.backend == "cpp":  # registers hold no row: a second pass over it costs as much as the first
             spelled = join_statistics(work.roots, work.inputs, exponentials=False)
         else:
@@ -243,7 +246,7 @@ def _column_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
         col = Axis("col", domain.inner, Role.GRID, _beside(domain, target))
         return (*outer, col, Axis("row", cols, Role.SERIAL))
     # The more columns side by side, the longer the pieces that are read: as many as leave two programs a unit.
-    held = cols <= target.tile_elements // target.lanes
+    held = cols <= min(target.tile_elements // target.lanes, target.row_elements)
     most = target.tile_elements // _power(cols) if held else 4 * target.lanes
     lanes = _lanes(domain.inner, most)
     while lanes > target.lanes and wrap(domain.kept).hi < 2 * target.programs * lanes:

@@ -13,8 +13,6 @@ Two forms, and the family chooses:
 
 from __future__ import annotations
 
-import numpy as np
-
 from interfuse.ir import build as b
 from interfuse.ir.node import Node, with_inputs
 from interfuse.lower.domain import inside, width
@@ -41,10 +39,6 @@ def _everywhere(kept: Node, x: Node, axes: Axes) -> Node:
     return b.expand(b.reshape(kept, tuple(1 if k in axes else d for k, d in enumerate(x.shape))), x.shape)
 
 
-def _not_below(x: Node, least: float, hint: str) -> Node:
-    return b.apply("maximum", x, _number(least, x), hint=hint)
-
-
 # --- held on chip
 
 
@@ -64,19 +58,12 @@ def _free_of_slip(x: Node, axes: Axes) -> Node:
     return b.apply("sub", centred, _everywhere(_over(left, _count(x, axes), "shift"), x, axes), hint="centred")
 
 
-def _held_spread(x: Node, axes: Axes) -> Node:
+def _spread(x: Node, axes: Axes) -> Node:
     centred, left = _distances(x, axes)
     squares = b.reduce("sum", b.apply("mul", centred, centred, hint="squared"), axes, hint="squares")
     shifted = b.apply("mul", left, _over(left, _count(x, axes), "shift"), hint="shifted")
     # Rounding may leave the difference of two equal numbers below 0, where a square root gives NaN.
-    return _not_below(b.apply("sub", squares, shifted, hint="spread"), 0, "spread")
-
-
-def _held_expsum(x: Node, axes: Axes) -> Node:
-    """The sum of exponentials, of -inf too: a finite shift leaves exp(-inf) = 0 of it."""
-    lowest = float(np.finfo(x.dtype.numpy).min)
-    top = _not_below(b.reduce("max", x, axes, hint="largest"), lowest, "shift")
-    return b.reduce("sum", b.apply("exp", b.apply("sub", x, _everywhere(top, x, axes))), axes, hint="total")
+    return b.apply("maximum", b.apply("sub", squares, shifted, hint="spread"), _number(0, squares), hint="spread")
 
 
 def _of_variance(spread: Node, x: Node, axes: Axes, correction: float) -> Node:
@@ -107,7 +94,7 @@ def expand_statistics(roots: tuple[Node, ...], inputs: frozenset[Node]) -> tuple
     """The roots with means, variances and their like spelled as plain sums between them and `inputs`: the form held."""
     memo: dict[Node, Node] = {i: i for i in inputs}
     nodes = inside(roots, inputs)
-    spread = {(n.inputs[0], n.attr("axes")) for n in nodes if n.op in ("variance", "spread")}
+    spread = {(n.inputs[0], n.attr("axes")) for n in nodes if n.op == "variance"}
     for node in nodes:
         parts = tuple(memo[i] for i in node.inputs)
         axes = node.attr("axes")
@@ -116,11 +103,7 @@ def expand_statistics(roots: tuple[Node, ...], inputs: frozenset[Node]) -> tuple
         elif (pair := _centring(node, inputs)) in spread and pair is not None:
             memo[node] = _free_of_slip(parts[0], pair[1])
         elif node.op == "variance":
-            memo[node] = _of_variance(_held_spread(parts[0], axes), parts[0], axes, node.attr("correction"))
-        elif node.op == "spread":
-            memo[node] = _held_spread(parts[0], axes)
-        elif node.op == "expsum":
-            memo[node] = _held_expsum(parts[0], axes)
+            memo[node] = _of_variance(_spread(parts[0], axes), parts[0], axes, node.attr("correction"))
         else:
             memo[node] = with_inputs(node, parts)
     return tuple(memo[r] for r in roots)

@@ -7,7 +7,7 @@ provider's form, with the activation that follows it in the epilogue where the p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from interfuse.base.errors import UnsupportedError
@@ -21,6 +21,7 @@ from interfuse.ir.node import Node
 from interfuse.lower.families import Target, Work, lower
 from interfuse.lower.in_place import check_in_place
 from interfuse.lower.kernel import Kernel
+from interfuse.lower.split import split
 from interfuse.plan.flow import OUTPUT, Flow, cut, library_calls
 from interfuse.plan.plan import Candidate, KernelStep, LibraryStep, PackStep, ProviderStep
 
@@ -59,6 +60,7 @@ class Context:
     profile: DeviceProfile
     unavailable: Mapping[str, str]
     tried: dict[frozenset[int], tuple[Kernel, KernelStep] | str] = field(default_factory=dict)
+    parted: dict[frozenset[int], tuple[KernelStep, ...]] = field(default_factory=dict)
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -82,24 +84,80 @@ def fused(calls: frozenset[int], context: Context, name: str = "kernel", doc: tu
     try:
         if context.target is None:
             raise UnsupportedError("no kernels are generated for this device")
-        writes = context.flow.writes
-        over = {writes[k][1]: writes[k][0] for k in sorted(calls & writes.keys())}
-        pure = calls - writes.keys()
-        outputs = outputs_of(pure, context.flow)
-        if not outputs:
-            raise UnsupportedError("nothing that anyone reads")
-        roots, inputs = cut(outputs, pure, context.flow)
-        layouts = {**context.layouts, **{value: context.layouts[place] for value, place in over.items()}}
-        kernel, reads = lower(name, Work(outputs, inputs, layouts, roots), context.target, doc)
-        names = dict(zip((*reads, *outputs), (p.name for p in kernel.params if p.mode != "scratch"), strict=True))
+        work = _work(calls, context)
+        kernel, reads = lower(name, work, context.target, doc)
+        names = dict(zip((*reads, *work.outputs), (p.name for p in kernel.params if p.mode != "scratch"), strict=True))
+        over = _over(calls, context.flow)
         for value, place in over.items():
             check_in_place(kernel, names.get(place), names[value])
     except UnsupportedError as error:
         context.tried[calls] = str(error)
         raise
-    step = KernelStep(kernel, reads, outputs, tuple(over.items()))
+    step = KernelStep(kernel, reads, work.outputs, tuple(over.items()))
     context.tried[calls] = (kernel, step)
     return step
+
+
+def _over(calls: frozenset[int], flow: Flow) -> dict[Node, Node]:
+    """The values of `calls` that are written over inputs, and these inputs."""
+    return {flow.writes[k][1]: flow.writes[k][0] for k in sorted(calls & flow.writes.keys())}
+
+
+def _work(calls: frozenset[int], context: Context) -> Work:
+    """What a kernel for `calls` is asked for."""
+    pure = calls - context.flow.writes.keys()
+    outputs = outputs_of(pure, context.flow)
+    if not outputs:
+        raise UnsupportedError("nothing that anyone reads")
+    roots, inputs = cut(outputs, pure, context.flow)
+    over = _over(calls, context.flow)
+    layouts = {**context.layouts, **{value: context.layouts[place] for value, place in over.items()}}
+    return Work(outputs, inputs, layouts, roots)
+
+
+def in_parts(calls: frozenset[int], context: Context) -> tuple[KernelStep, ...]:
+    """Kernels that compute `calls` one after the other, each reduction in parts; none where that is not to be had.
+
+    What is written over inputs stays one kernel: were the second of several to fail, there would be no going back.
+    """
+    in_place = calls & context.flow.writes.keys()
+    if calls not in context.parted and context.target is not None and not in_place:
+        steps: list[KernelStep] = []
+        try:
+            for work in split(_work(calls, context), context.target):
+                kernel, reads = lower("kernel", work, context.target)
+                steps.append(KernelStep(kernel, reads, work.outputs))
+        except UnsupportedError:
+            steps = []
+        context.parted[calls] = tuple(steps)
+    return context.parted.get(calls, ())
+
+
+def seconds_of(calls: frozenset[int], context: Context) -> float:
+    """Predicted seconds of the kernel for `calls`, or of the kernels that do it in parts where these are faster.
+
+    UnsupportedError says why there is none.
+    """
+    ways = [(fused(calls, context),), in_parts(calls, context)]
+    return min(sum(_estimate(s, context).seconds for s in steps) for steps in ways if steps)
+
+
+def _estimate(step: KernelStep, context: Context) -> Estimate:
+    return kernel_estimate(step.kernel, context.profile, context.sizes)
+
+
+def parted_candidate(steps: Sequence[KernelStep], context: Context) -> Candidate:
+    """The candidate that reduces in parts: one kernel after the other."""
+    each = [_estimate(s, context) for s in steps]
+    family = steps[0].kernel.family.split(",")[0]
+    return Candidate(
+        f"fused: {family}, in parts",
+        tuple(steps),
+        Estimate(sum(e.seconds for e in each), max(e.error for e in each)),
+        sum(kernel_bytes(s.kernel, context.sizes) for s in steps),
+        len(steps),
+        f"{family}, in parts",
+    )
 
 
 def fused_candidate(step: KernelStep, context: Context) -> Candidate:
@@ -108,7 +166,7 @@ def fused_candidate(step: KernelStep, context: Context) -> Candidate:
     return Candidate(
         f"fused: {step.kernel.family}",
         (step,),
-        kernel_estimate(step.kernel, context.profile, sizes),
+        _estimate(step, context),
         kernel_bytes(step.kernel, sizes),
         1,
         step.kernel.family,

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.base.record import Record
-from interfuse.cost.model import kernel_estimate
 from interfuse.device.profile import DeviceProfile
 from interfuse.device.table import find
 from interfuse.ir.graph import Graph
@@ -26,11 +25,14 @@ from interfuse.plan.candidates import (
     activation_of,
     fused,
     fused_candidate,
+    in_parts,
     library_candidate,
     linear_of,
     outputs_of,
     packed_candidate,
+    parted_candidate,
     provider_candidates,
+    seconds_of,
     short_name,
 )
 from interfuse.plan.flow import OUTPUT, Flow, analyse
@@ -109,7 +111,7 @@ def _fusable(flow: Flow, k: int) -> bool:
 
 def _judge(calls: frozenset[int], context: Context, rejected: list[tuple[frozenset[int], str]]) -> float | None:
     try:
-        return kernel_estimate(fused(calls, context).kernel, context.profile, context.sizes).seconds
+        return seconds_of(calls, context)
     except UnsupportedError as error:
         rejected.append((calls, str(error)))
         return None
@@ -198,9 +200,10 @@ def _region(
     opaque = next((graph.calls[k].reason for k in sorted(pure) if graph.calls[k].opaque), "")
     read = set(reads)
     for c in candidates:
+        own = {n for step in c.steps if isinstance(step, KernelStep) for n in step.outputs}
         for step in c.steps:
             if isinstance(step, (KernelStep, PackStep)):
-                read |= {n for n in step.inputs if context.flow.producer.get(n) not in calls}
+                read |= {n for n in step.inputs if n not in own and context.flow.producer.get(n) not in calls}
     ranked = tuple(sorted(candidates, key=lambda c: c.estimate.seconds))
     best = "only the library can run it" if len(ranked) == 1 else f"predicted {ranked[0].estimate.seconds * 1e6:.1f} us"
     best = "; ".join(filter(None, (ranked[0].note, best)))
@@ -214,7 +217,11 @@ def _faster(calls: frozenset[int], name: str, context: Context, kernels: dict[Ke
     if not linears and any(graph.calls[k].opaque for k in calls - context.flow.writes.keys() or calls):
         return []
     if not linears:
-        return [fused_candidate(_kernel(calls, name, context, kernels), context)]
+        found = [fused_candidate(_kernel(calls, name, context, kernels), context)]
+        steps = [
+            _renamed(s, f"{name}_{k + 1}", calls, context, kernels) for k, s in enumerate(in_parts(calls, context))
+        ]
+        return [*found, parted_candidate(steps, context)] if steps else found
     (linear,) = linears
     product = frozenset(k for k in calls if linear_of(graph.calls[k]) is not None)
     rest = calls - product
@@ -249,7 +256,12 @@ def _chain(first: Candidate, second: Candidate) -> Candidate:
 
 def _kernel(calls: frozenset[int], name: str, context: Context, kernels: dict[Kernel, str]) -> KernelStep:
     """The region's kernel under a name of its own; equal kernels share one."""
-    step = fused(calls, context)
+    return _renamed(fused(calls, context), name, calls, context, kernels)
+
+
+def _renamed(
+    step: KernelStep, name: str, calls: frozenset[int], context: Context, kernels: dict[Kernel, str]
+) -> KernelStep:
     named = _named(step.kernel, name, kernels)
     return replace(step, kernel=replace(step.kernel, name=named, doc=_doc(step, calls, context)))
 

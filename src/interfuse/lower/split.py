@@ -1,0 +1,234 @@
+"""Reductions in parts. In: a region with long reductions and few results. Out: the works of kernels that follow each
+other.
+
+Where a program a result would leave most of the device idle, each reduction is cut into parts: a first kernel reduces
+every part, a second joins the parts, and what needs the results beside whole rows is a third. The parts are a matter of
+sizes alone, never of how many threads there are, and are joined in order: bits repeat.
+
+A part is a dimension of its own: reduce(x[.., n, ..]) = join(reduce(x[.., k, n / k, ..])). Where n has no fitting
+divisor, the elements past the last whole part are a kernel's work of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from interfuse.ir import build as b
+from interfuse.ir.index import wrap
+from interfuse.ir.layout import contiguous
+from interfuse.ir.node import Node, with_inputs
+from interfuse.ir.ops import REDUCES, SCANS
+from interfuse.lower.domain import Domain, find, inside
+from interfuse.lower.families import Target, Work
+from interfuse.lower.statistics import join_statistics
+
+ENOUGH = 1 << 17
+"""Elements from which parts are worth a launch more."""
+
+PART = 1 << 12
+"""Elements of a part at least: what its result takes is then nothing beside what it reads."""
+
+ALIGNED = 16
+"""Parts start at multiples of so many elements where they can: vectors then do, too."""
+
+_BINARY = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
+"""What joins two results of a reduction."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """`count` parts of `width` elements each, and `rest` elements after them."""
+
+    count: int
+    width: int
+    rest: int
+
+
+def split(work: Work, target: Target) -> tuple[Work, ...]:
+    """The works that compute `work` in parts, in order; none where one kernel has programs enough, or must do it all.
+
+    What a work gives and a later one reads is among its outputs, contiguous.
+    """
+    roots = join_statistics(work.roots or work.outputs, work.inputs)
+    nodes = inside(roots, work.inputs)
+    if any(n.op in SCANS for n in nodes):
+        return ()
+    domain = find(roots, work.inputs)
+    parts = parts_of(domain, target) if domain.reduces else None
+    if parts is None:
+        return ()
+    first = [n for n in nodes if n.op in REDUCES and not any(m.op in REDUCES for m in inside(n.inputs, work.inputs))]
+    if parts.rest and any(n.op in ("argmax", "argmin") for n in first):
+        return ()
+    cuts = [_Cut(n, parts) for n in first]
+    joined = {c.node: c.joined() for c in cuts}
+    return _works(work, roots, cuts, joined, domain, target)
+
+
+def parts_of(domain: Domain, target: Target) -> Parts | None:
+    """How the columns of a domain are cut: into four parts a program that the device could run, or fewer large ones."""
+    rows, inner = domain.rows, domain.inner
+    if not isinstance(rows, int) or not isinstance(inner, int):
+        return None
+    lanes = min(inner, target.lanes)
+    programs, cols = rows * math.ceil(inner / lanes), domain.reduced
+    wanted = min(math.ceil(4 * target.programs / programs), cols * lanes // PART)
+    if programs >= target.programs or rows * cols * inner < ENOUGH or wanted < 2:
+        return None
+    whole = [k for k in range(wanted // 2 + 1, 2 * wanted) if cols % k == 0]
+    if whole:
+        count = min(whole, key=lambda k: ((cols // k) % ALIGNED != 0, abs(k - wanted)))
+        return Parts(count, cols // count, 0) if count > 1 else None
+    width = cols // wanted
+    width -= width % ALIGNED if width > ALIGNED else 0
+    return Parts(cols // width, width, cols % width)
+
+
+class _Cut:
+    """One reduction in parts: what each part gives (`of_parts`, with a dimension for the parts), and what the elements
+    after them give (`of_rest`; nothing where there are none). `axis` is the dimension of the parts.
+    """
+
+    def __init__(self, node: Node, parts: Parts) -> None:
+        self.node, self.parts = node, parts
+        x, axes = node.inputs[0], node.attr("axes")
+        self.axis = min(axes)
+        after = tuple(d for k, d in enumerate(x.shape) if k not in axes and k > self.axis)
+        before = x.shape[: self.axis]
+        whole = parts.count * parts.width
+        flat = b.reshape(x, (*before, whole + parts.rest, *after))
+        self._head = b.reshape(_piece(flat, self.axis, 0, whole), (*before, parts.count, parts.width, *after))
+        self._tail = _piece(flat, self.axis, whole, parts.rest) if parts.rest else None
+
+    def of_parts(self, op: str) -> Node:
+        """The reduction `op` of each part."""
+        return b.reduce(op, self._head, (self.axis + 1,), hint=f"{self.node.hint or op}_parts")
+
+    def of_rest(self, op: str) -> Node | None:
+        """The reduction `op` of what comes after the parts."""
+        return (
+            None if self._tail is None else b.reduce(op, self._tail, (self.axis,), hint=f"{self.node.hint or op}_rest")
+        )
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The reductions of parts from which the result is joined."""
+        op = self.node.op
+        more = {"expsum": "max", "argmax": "max", "argmin": "min", "spread": "mean", "mean": "spread"}
+        return (op, more[op]) if op in more else (op,)
+
+    def joined(self) -> Node:
+        """The result of all elements, from the results of parts and rest."""
+        op = self.node.op
+        if op in _BINARY:
+            return self._both(op, b.reduce(op, self.of_parts(op), (self.axis,)))
+        return {"expsum": self._expsum, "mean": self._mean, "spread": self._spread}.get(op, self._place)()
+
+    def _both(self, op: str, found: Node) -> Node:
+        rest = self.of_rest(op)
+        return found if rest is None else b.apply(_BINARY[op], found, rest)
+
+    def _everywhere(self, kept: Node) -> Node:
+        """A joined value beside every part."""
+        shape = self.of_parts(self.node.op).shape
+        return b.expand(b.reshape(kept, tuple(1 if k == self.axis else d for k, d in enumerate(shape))), shape)
+
+    def _expsum(self) -> Node:
+        top = self._both("max", b.reduce("max", self.of_parts("max"), (self.axis,)))
+        weight = b.apply("exp", b.apply("sub", self.of_parts("max"), self._everywhere(top)))
+        total = b.reduce("sum", b.apply("mul", self.of_parts("expsum"), weight), (self.axis,))
+        rest, rest_top = self.of_rest("expsum"), self.of_rest("max")
+        if rest is None or rest_top is None:
+            return total
+        return b.apply("add", total, b.apply("mul", rest, b.apply("exp", b.apply("sub", rest_top, top))))
+
+    def _head_mean(self) -> Node:
+        """The mean of all parts, which are equally long."""
+        return b.reduce("mean", self.of_parts("mean"), (self.axis,))
+
+    def _mean(self) -> Node:
+        head, rest = self._head_mean(), self.of_rest("mean")
+        if rest is None:
+            return head
+        whole = self.parts.count * self.parts.width
+        share = b.apply("mul", b.apply("sub", rest, head), _like(self.parts.rest / (whole + self.parts.rest), head))
+        return _finite_or(b.apply("add", head, share), b.apply("add", head, rest))
+
+    def _spread(self) -> Node:
+        between = b.apply("mul", b.reduce("spread", self.of_parts("mean"), (self.axis,)), self._count())
+        head = b.apply("add", b.reduce("sum", self.of_parts("spread"), (self.axis,)), between)
+        rest, mean = self.of_rest("spread"), self.of_rest("mean")
+        if rest is None or mean is None:
+            return head
+        gap, whole = b.apply("sub", mean, self._head_mean()), self.parts.count * self.parts.width
+        share = _like(whole * self.parts.rest / (whole + self.parts.rest), head)
+        return b.apply("add", b.apply("add", head, rest), b.apply("mul", b.apply("mul", gap, gap), share))
+
+    def _count(self) -> Node:
+        spread = self.of_parts("spread")
+        return b.broadcast(b.constant(self.parts.width, spread.dtype), self.node.shape)
+
+    def _place(self) -> Node:
+        """argmax and argmin: the place within the part that has the first of the best."""
+        op, places = self.node.op, self.of_parts(self.node.op)
+        best = b.reduce(op, self.of_parts("max" if op == "argmax" else "min"), (self.axis,))
+        along = tuple(d if k == self.axis else 1 for k, d in enumerate(places.shape))
+        part = b.expand(b.reshape(b.iota(self.parts.count), along), places.shape)
+        at = b.apply("add", places, b.apply("mul", part, _like(self.parts.width, part)))
+        mine = b.apply("where", b.apply("eq", part, self._everywhere(best)), at, _like(0, at))
+        return b.reduce("sum", mine, (self.axis,))
+
+
+def _like(value: float, like: Node) -> Node:
+    return b.broadcast(b.constant(value, like.dtype), like.shape)
+
+
+def _finite_or(x: Node, other: Node) -> Node:
+    """x where it is a finite number."""
+    return b.apply("where", b.apply("eq", b.apply("sub", x, x), _like(0, x)), x, other)
+
+
+def _piece(x: Node, axis: int, start: int, size: int) -> Node:
+    shape = tuple(size if k == axis else d for k, d in enumerate(x.shape))
+    return b.take_slice(x, tuple(start if k == axis else 0 for k in range(len(shape))), shape)
+
+
+def _works(
+    work: Work, roots: tuple[Node, ...], cuts: list[_Cut], joined: dict[Node, Node], domain: Domain, target: Target
+) -> tuple[Work, ...]:
+    """The kernels' works: parts, the rest's where there is one, what joins them, and what is left."""
+    partial = tuple(dict.fromkeys(c.of_parts(op) for c in cuts for op in c.needs))
+    rest = tuple(dict.fromkeys(r for c in cuts for op in c.needs if (r := c.of_rest(op)) is not None))
+    held = frozenset((*partial, *rest))
+    ends = _replaced(roots, work.inputs, joined)
+    made = frozenset(joined.values())
+    small = [k for k, r in enumerate(ends) if _is_kept(r, work.inputs | made, domain)]
+    left = [k for k in range(len(ends)) if k not in small]
+    needed = inside([ends[k] for k in left], work.inputs | made)
+    read = dict.fromkeys(i for n in needed for i in n.inputs if i in made)
+    layouts = dict(work.layouts) | {n: contiguous(n.shape) for n in (*partial, *rest, *read)}
+    works = [Work(partial, work.inputs, layouts)] + ([Work(rest, work.inputs, layouts)] if rest else [])
+    outputs = (*read, *(work.outputs[k] for k in small))
+    works.append(Work(outputs, work.inputs | held, layouts, (*read, *(ends[k] for k in small))))
+    if left:
+        last = Work(
+            tuple(work.outputs[k] for k in left), work.inputs | frozenset(read), layouts, tuple(ends[k] for k in left)
+        )
+        works += split(last, target) or (last,)
+    return tuple(works)
+
+
+def _is_kept(root: Node, inputs: frozenset[Node], domain: Domain) -> bool:
+    """True where `root` is computed from joined results alone, one element each."""
+    nodes = inside((root,), inputs)
+    most = wrap(domain.kept).hi
+    return all(wrap(n.size).hi <= most for n in (root, *nodes)) and not any(n.op in REDUCES for n in nodes)
+
+
+def _replaced(roots: tuple[Node, ...], inputs: frozenset[Node], by: dict[Node, Node]) -> tuple[Node, ...]:
+    """The roots with what `by` replaces."""
+    memo: dict[Node, Node] = {i: i for i in inputs}
+    for node in inside(roots, inputs):
+        memo[node] = by.get(node) or with_inputs(node, tuple(memo[i] for i in node.inputs))
+    return tuple(memo[r] for r in roots)

@@ -1,0 +1,82 @@
+"""Regions whose reductions are cut into parts. In: a region and a target. Out: the works of its kernels.
+
+`REGIONS` makes (inputs, outputs) from a type, a shape and an axis; `in_order` runs one kernel after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from interfuse.ir import build as b
+from interfuse.ir.dtypes import F32, DType
+from interfuse.ir.layout import contiguous
+from interfuse.ir.node import Node
+from interfuse.lower.families import Target, Work, lower
+from interfuse.lower.kernel import Kernel
+from interfuse.lower.split import split
+from tests import online
+
+Region = tuple[list[Node], list[Node]]
+Shape = tuple[int, ...]
+Run = Callable[[Kernel, list[np.ndarray], tuple[Node, ...]], list[np.ndarray]]
+"""Runs a kernel on the flat arrays of what it reads, and gives what lies in the buffers of the nodes that it writes."""
+
+SHAPES: dict[str, tuple[Shape, int]] = {
+    "rows": ((3, 960), 1),
+    "odd rows": ((2, 967), 1),
+    "columns": ((2, 960, 5), 1),
+    "odd columns": ((971, 3), 0),
+}
+
+
+def _spread(kept: Node, x: Node, axis: int) -> Node:
+    return b.expand(b.reshape(kept, tuple(1 if k == axis else d for k, d in enumerate(x.shape))), x.shape)
+
+
+def every(dtype: DType, shape: tuple[int, ...], axis: int) -> Region:
+    """Every plain reduction, some of what is computed first."""
+    x = b.placeholder("x", dtype, shape)
+    wide = b.cast(x, F32) if dtype.is_narrow else x
+    found = [b.reduce(op, wide, (axis,)) for op in ("sum", "max", "min")]
+    positive = b.apply("gt", wide, b.broadcast(b.constant(0, wide.dtype), shape))
+    found += [b.reduce(op, positive, (axis,)) for op in ("any", "all")]
+    return [x], found
+
+
+def norms(dtype: DType, shape: tuple[int, ...], axis: int) -> Region:
+    """A value over its norm, the norm beside it, and a sum of the quotient: a reduction of reductions."""
+    x = b.placeholder("x", dtype, shape)
+    wide = b.cast(x, F32) if dtype.is_narrow else x
+    norm = b.apply("sqrt", b.reduce("sum", b.apply("mul", wide, wide), (axis,)))
+    y = b.apply("div", wide, _spread(norm, wide, axis))
+    return [x], [b.cast(n, dtype) for n in (y, norm, b.reduce("sum", b.apply("abs", y), (axis,)))]
+
+
+def places(dtype: DType, shape: tuple[int, ...], axis: int) -> Region:
+    """Places of the largest and smallest elements."""
+    x = b.placeholder("x", dtype, shape)
+    return [x], [b.reduce(op, x, (axis,)) for op in ("argmax", "argmin", "max")]
+
+
+REGIONS: dict[str, Callable[[DType, tuple[int, ...], int], Region]] = {
+    **online.REGIONS, "every": every, "norms": norms, "places": places
+}  # fmt: skip
+
+
+def works(region: Region, target: Target) -> tuple[Work, ...]:
+    inputs, outputs = region
+    layouts = {n: contiguous(n.shape) for n in (*inputs, *outputs)}
+    return split(Work(tuple(outputs), frozenset(inputs), layouts), target)
+
+
+def in_order(region: Region, target: Target, arrays: dict[Node, np.ndarray], run: Run) -> list[np.ndarray]:
+    """The outputs, from one kernel after the other."""
+    held = {n: a.ravel() for n, a in arrays.items()}
+    found = works(region, target)
+    assert len(found) > 1
+    for work in found:
+        kernel, reads = lower("kernel", work, target)
+        held |= zip(work.outputs, run(kernel, [held[n] for n in reads], work.outputs), strict=True)
+    return [held[o].reshape(o.shape) for o in region[1]]
