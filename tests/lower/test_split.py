@@ -91,7 +91,7 @@ def test_what_keeps_the_device_busy_stays_whole(domain: Domain, why: str) -> Non
 
 def test_parts_depend_on_sizes_alone() -> None:
     for cols in (1 << 20, 1000000, 1000003, 961):
-        found = parts_of(Domain(2, cols, True), replace(CPU, programs=16))
+        found = parts_of(Domain(2, cols, True), replace(CPU, programs=2))
         assert found is not None and found.count * found.width + found.rest == cols and found.rest < found.width
     assert parts_of(Domain(1, 1 << 24, True), GPU).count == 512  # type: ignore[union-attr]
 

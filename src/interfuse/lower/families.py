@@ -49,7 +49,8 @@ class Target:
 
     `row_elements` is the widest row that a program may hold, `scratch_bytes` the most a CPU row may keep beside it:
     beyond either a row is streamed. Fewer `programs` than that are not made wider. `stages` steps of a loop are under
-    way at once.
+    way at once. Reductions of fewer than `enough` programs are cut into parts, on a CPU whatever its cores are, so that
+    the same sizes give the same bits.
     """
 
     backend: str = "cpp"
@@ -60,13 +61,14 @@ class Target:
     programs: int = 16
     columns: int = 2048
     stages: int = 1
+    enough: int = 16
 
 
 STAGED_BYTES = 1 << 15
 """What a GPU program may fetch ahead of itself: several programs share the memory of one unit."""
 
 CPU = Target()
-GPU = Target("triton", 32, 1 << 14, 0, 2048, 132, 3)
+GPU = Target("triton", 32, 1 << 14, 0, 2048, programs=132, stages=3, enough=132)
 
 
 @dataclass(frozen=True)

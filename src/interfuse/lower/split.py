@@ -73,8 +73,8 @@ def parts_of(domain: Domain, target: Target) -> Parts | None:
         return None
     lanes = min(inner, target.lanes)
     programs, cols = rows * math.ceil(inner / lanes), domain.reduced
-    wanted = min(math.ceil(4 * target.programs / programs), cols * lanes // PART)
-    if programs >= target.programs or rows * cols * inner < ENOUGH or wanted < 2:
+    wanted = min(math.ceil(4 * target.enough / programs), cols * lanes // PART)
+    if programs >= target.enough or rows * cols * inner < ENOUGH or wanted < 2:
         return None
     whole = [k for k in range(wanted // 2 + 1, 2 * wanted) if cols % k == 0]
     if whole:
