@@ -168,8 +168,9 @@ def test_cross_entropy(reduction: str, weighted: bool, dtype: torch.dtype) -> No
 
     fast, backend = compiled(f)
     holds(f, fast, x, target, *weight)
-    found = families(backend)
-    assert len(found) == (1 if reduction == "none" else 2) and "library" not in found
+    assert len(families(backend)) == (1 if reduction == "none" else 2)
+    regions = [r for c in backend.compiled if c.plan for r in c.plan.regions]
+    assert all({c.family for c in r.candidates} > {"library"} for r in regions), "which one wins is the race's to say"
     target[5] = 37
     with pytest.raises(IndexError, match="Target 37 is out of bounds"):
         fast(x, target, *weight)
