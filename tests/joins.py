@@ -208,6 +208,13 @@ def _truth() -> Region:
     return [x, y], [b.apply("not", b.pad(b.concat([x, y], 1), (0, 1), (0, 0), True))]
 
 
+def _picked() -> Region:
+    table, y = _in("table", 7, 9), _in("y", 4, 9)
+    turns = b.apply("and", b.apply("mul", b.iota(5), _like(3, b.iota(5))), _like(6, b.iota(5)))
+    places = b.expand(b.reshape(turns, (5, 1)), (5, 9))
+    return [table, y], [_twice(b.concat([b.gather(table, places, 0), y], 0))]
+
+
 def _single() -> Region:
     x, y = _in("x", 1), _in("y", 1)
     return [x, y], [b.concat([x, _twice(y)], 0)]
@@ -246,6 +253,7 @@ CASES: Mapping[str, Callable[[], Region]] = {
         _integers,
         _bytes,
         _truth,
+        _picked,
         _single,
     )
 }
