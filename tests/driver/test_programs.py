@@ -17,7 +17,7 @@ from interfuse.base.knobs import override
 from interfuse.driver.backend import Backend
 from interfuse.driver.options import read
 from tests.judge import _plain_run, _sort_of_value, judge
-from tests.programs import Program, program, run
+from tests.programs import Program, Step, program, run
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 SEEDS = range(0, 120, 4)
@@ -87,6 +87,12 @@ def test_random_programs_keep_the_contract(seed: int) -> None:
 def test_and_so_they_do_at_sizes_that_change(seed: int) -> None:
     made = program(seed, longest=8)
     assert not (note := wrong(made, dynamic=True)), f"{note}\n{made}"
+
+
+def test_a_view_that_was_narrow_for_a_while_is_an_output() -> None:
+    x = torch.ones(1, 17)
+    steps = (Step("{0}.repeat_interleave(2, 0)", (0,)), Step("{0}.half()", (1,)), Step("{0}.float()", (2,)))
+    assert not (note := wrong(Program((x,), ("plain",), steps, (3,)))), note
 
 
 def main(first: int, seconds: float) -> None:

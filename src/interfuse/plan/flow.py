@@ -65,7 +65,9 @@ def analyse(graph: Graph) -> Flow:
     for anchor in producer:
         if anchor.op == "cast" and anchor.dtype.is_narrow:
             wide = anchor.inputs[0]
-            if wide not in producer and wide not in inputs and wide.op != "const":
+            held = base_of(wide, producer)
+            # What is a view of a wide buffer is read there, by outputs above all.
+            if held not in producer and held not in inputs and wide.op != "const":
                 stands_for.setdefault(wide, anchor)
     leaves = {k: _call_leaves(graph, k, producer, inputs, stands_for, made_by) for k in range(len(graph.calls))}
     needed = _needed(graph, producer, leaves, inputs, stands_for)
