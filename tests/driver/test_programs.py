@@ -95,6 +95,12 @@ def test_a_view_that_was_narrow_for_a_while_is_an_output() -> None:
     assert not (note := wrong(Program((x,), ("plain",), steps, (3,)))), note
 
 
+def test_a_row_of_truth_values_is_kept() -> None:
+    x, y = torch.ones(6, 4, dtype=torch.bfloat16), torch.arange(24.0).reshape(6, 4).half()
+    steps = (Step("{0} == {0}", (0,)), Step("F.layer_norm({0}, (4,))", (1,)), Step("{1}.masked_fill({0}, 2)", (2, 3)))
+    assert not (note := wrong(Program((x, y), ("plain",) * 2, steps, (4,)))), note
+
+
 def main(first: int, seconds: float) -> None:
     """Programs from a seed on, for so many seconds."""
     warnings.filterwarnings("ignore")

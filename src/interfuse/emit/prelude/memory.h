@@ -108,6 +108,7 @@ INLINE inline f32v load(const f16* p, long n) { return widen_f16(load((const uns
 INLINE inline boolv load(const bool* p, long n) {
     return boolv(__builtin_convertvector(load((const unsigned char*)p, n), i32v) != 0);
 }
+INLINE inline boolv load(bool* p, long n) { return load((const bool*)p, n); }  // of a row that is kept on chip
 
 //: store
 // The first n lanes to p on.
