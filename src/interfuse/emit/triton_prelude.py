@@ -212,9 +212,10 @@ def nan_max(a, b):
 def nan_min(a, b):
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
 """,
-    "finite": """
-def finite(x):
-    return tl.where(tl.abs(x) < float("inf"), x, 0.0)
+    "apart_from": """
+def apart_from(mean, x):
+    # An infinite mean stays as it is, as a sum would.
+    return tl.where(tl.abs(mean) < float("inf"), x - mean, x)
 """,
     "weighed": """
 def weighed(top, total, x):

@@ -47,8 +47,8 @@ class Operand:
     """What is reduced: `text` of `dtype` in lanes of `shape`, `mask` where lanes may pass the end ("" where not).
 
     `kept` is the shape without the axis's lanes, `along` the arguments of a reduction by which Triton finds it, `lane`
-    its dimension, `first` how many of the `count` elements the first step has (0 where they are not known), `start` the
-    loop's variable.
+    its dimension, `lanes` its lanes as they are numbered, `block` how many of them share the `count` elements (0 where
+    their number is not known), `start` the loop's variable.
     """
 
     text: str
@@ -58,7 +58,8 @@ class Operand:
     kept: str
     along: str
     lane: int
-    first: int
+    lanes: str
+    block: int
     count: int
     start: str
 
@@ -81,7 +82,9 @@ class Operand:
             _shape(kept) if several else "()",
             f", axis={lane.dim}, keep_dims=True" if several else "",
             lane.dim,
-            min(block, count),
+            f"tl.arange(0, {block})"
+            + (f"[{', '.join(':' if x is lane else 'None' for x in lanes.values())}]" * several),
+            block,
             count,
             f"{s.axis}_start",
         )
@@ -111,32 +114,32 @@ def _shape(blocks: list[str]) -> str:
 
 
 def moments(x: Operand, own: Callable[[str], str]) -> Carried:
-    """Mean and spread from the sums of distances from a pivot and of their squares.
+    """Mean and spread by Welford's update: each lane carries the mean of its elements and their squared distances.
 
-    The pivot is the mean of the first step's elements: near enough to all of them that nothing cancels, and exact where
-    they are equal. `own` gives a free name like the one wished for.
+    Sums of distances from a fixed pivot would be shorter, and up to a hundred times less accurate where the mean is
+    small beside its elements. The lanes are joined by Chan's formula, weighted where some have one element less. `own`
+    gives a free name like the one wished for.
     """
-    pivot, total, squares, apart = (own(f"{x.text}_{wish}") for wish in ("pivot", "sum", "squares", "apart"))
-    kind = prelude.TYPES[x.dtype]
-    by_count = prelude.operator_text("div", x.dtype).format(total, float(x.count))
+    mean, squares, apart, whole, off = (
+        own(f"{x.text}_{wish}") for wish in ("mean", "squares", "apart", "whole", "off")
+    )
+    kind, div = prelude.TYPES[x.dtype], prelude.operator_text("div", x.dtype)
+    each, rest = divmod(x.count, x.block)
+    share = div.format("1.0", f"tl.cast({x.start} // {x.block} + 1, {kind})")
+    seen = f"tl.where({x.lanes} < {rest}, {each + 1}.0, {each}.0)" if rest else f"{each}.0"
     return Carried(
+        tuple(f"{name} = tl.full({x.shape}, 0.0, {kind})" for name in (mean, squares)),
         (
-            f"{pivot} = tl.full({x.kept}, 0.0, {kind})",
-            f"{total} = tl.full({x.shape}, 0.0, {kind})",
-            f"{squares} = tl.full({x.shape}, 0.0, {kind})",
+            f"{apart} = {x.masked(f'apart_from({mean}, {x.text})', '0.0')}",
+            f"{mean} = {mean} + {apart} * {share}",
+            f"{squares} = {squares} + {apart} * {x.masked(f'({x.text} - {mean})', '0.0')}",
         ),
         (
-            f"if {x.start} == 0:",
-            f"    {pivot} = finite(tl.sum({x.masked(x.text, '0.0')}{x.along}) / {float(x.first)})",
-            f"{apart} = {x.masked(f'{x.text} - {pivot}', '0.0')}",
-            f"{total} = {total} + {apart}",
-            f"{squares} = {squares} + {apart} * {apart}",
+            f"{whole} = {div.format(f'tl.sum({mean} * {seen}{x.along})', float(x.count))}",
+            f"{off} = {mean} - {whole}",
+            f"{squares} = tl.sum({squares} + {off} * {off} * {seen}{x.along})",
         ),
-        (f"{total} = tl.sum({total}{x.along})", f"{squares} = tl.sum({squares}{x.along})"),
-        {
-            "mean": f"{pivot} + {by_count}",
-            "spread": f"nan_max({squares} - {total} * {by_count}, 0.0)",
-        },
+        {"mean": whole, "spread": squares},
     )
 
 

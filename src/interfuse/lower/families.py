@@ -281,10 +281,10 @@ def _power(n: int) -> int:
 def _warps(axes: tuple[Axis, ...]) -> int:
     """Warps for the tile of one program, between one and sixteen.
 
-    Eight elements a thread where they are independent; sixteen where warps wait for each other in reductions, so that
-    more programs share a multiprocessor and one's wait is another's work.
+    Eight elements a thread; sixteen where warps wait for each other in reductions of what they hold, so that more
+    programs share a multiprocessor and one's wait is another's work.
     """
-    each = 256 if axes[-1].role is Role.GRID else 512
+    each = 512 if axes[-1].role is Role.TILE else 256
     return min(16, max(1, _power(math.prod(a.block for a in axes)) // each))
 
 
