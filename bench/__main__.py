@@ -7,60 +7,20 @@ case; cases that are not named keep the figures that the file has.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import platform
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
-import triton
 from rich.console import Console
 from rich.table import Table
 
 import interfuse
 from bench.cases import CASES
+from bench.common import RESULTS, circumstances, commit, save
 from interfuse.base.knobs import override
-
-RESULTS = Path(__file__).parent / "results"
-
-
-def commit() -> str:
-    """The commit that is measured, with "+" where the tree has changes; "" outside git."""
-
-    def git(*args: str) -> str:
-        done = subprocess.run(("git", *args), capture_output=True, text=True, cwd=Path(__file__).parent, check=False)
-        return done.stdout.strip() if done.returncode == 0 else ""
-
-    return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "--", ":/src") else "")
-
-
-def circumstances(device: str, measured: str) -> dict[str, Any]:
-    """What the figures depend on; `measured` is the commit."""
-    name = torch.cuda.get_device_name() if device == "cuda" else _cpu_name()
-    return {
-        "device": name,
-        "cores": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "interfuse": interfuse.__version__,
-        "triton": triton.__version__,
-        "commit": measured,
-        "date": datetime.date.today().isoformat(),
-    }
-
-
-def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next(
-        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor()
-    )
 
 
 def measure(name: str, device: str, peers: list[str], rounds: int) -> dict[str, Any]:
@@ -105,8 +65,7 @@ def main() -> int:
         with console.status(f"{name} ..."):
             case = measure(name, args.device, [] if args.no_inductor else ["inductor"], args.rounds)
         data["cases"][name] = {**case, "circumstances": circumstances(args.device, args.commit)}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(data, indent=1) + "\n")  # after each case: an interrupted run keeps what it measured
+        save(path, data)  # after each case: an interrupted run keeps what it measured
     console.print(table(data["cases"]))
     console.print(f"written to {path}")
     return 0

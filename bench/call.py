@@ -9,7 +9,6 @@ work is on one thread, and other processes of the machine should not count.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -23,7 +22,7 @@ from rich.table import Table
 from torch._dynamo.backends.common import aot_autograd
 
 import interfuse
-from bench.__main__ import RESULTS, circumstances, commit
+from bench.common import RESULTS, circumstances, commit, save
 
 CALLS = 2000
 """Calls in one sample."""
@@ -82,8 +81,7 @@ def main() -> int:
     args = parser.parse_args()
     found = measure(args.rounds)
     data = {"rounds": args.rounds, "contenders": found, "circumstances": circumstances("cpu", commit())}
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps(data, indent=1) + "\n")
+    save(args.out, data)
     out = Table("contender", "us a call", "beyond the entry", "best us")
     for label, us in found.items():
         beyond = us["median_us"] - found["trivial"]["median_us"]

@@ -30,7 +30,7 @@ from rich.progress import track
 from rich.table import Table
 
 import interfuse
-from bench.__main__ import RESULTS, circumstances, commit
+from bench.common import RESULTS, circumstances, commit, save
 from bench.cpu_cases import CASES, DTYPES, SIZES, TWINS
 from interfuse.base.knobs import override
 from interfuse.tune.bench import summary
@@ -191,8 +191,7 @@ def main() -> int:
             for name in track(todo, "measuring", console=Console(stderr=True), transient=True):
                 data["cases"][name] = {**measure(name, args.rounds), "circumstances": told}
                 data |= {"note": NOTE, "geomean_against_inductor": geomeans(data["cases"])}
-                args.out.parent.mkdir(parents=True, exist_ok=True)
-                args.out.write_text(json.dumps(data, indent=1) + "\n")
+                save(args.out, data)
         except KeyboardInterrupt:
             console.print("stopped; what was measured is kept")
     for mode in ("fresh", "reused"):

@@ -8,7 +8,6 @@ nothing: what any compiler behind them pays. Rounds take turns among the contend
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -25,8 +24,8 @@ from rich.table import Table
 from torch._dynamo.backends.common import aot_autograd
 
 import interfuse
-from bench.__main__ import RESULTS, circumstances, commit
 from bench.cases import CASES
+from bench.common import RESULTS, circumstances, commit, save
 
 CASE = "bert_base_b1_s128"
 
@@ -93,8 +92,7 @@ def main() -> int:
     with console.status("a process for each first call ..."):
         found = measure(args.rounds)
     data = {"case": CASE, "rounds": args.rounds, "contenders": found, "circumstances": circumstances("cpu", commit())}
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps(data, indent=1) + "\n")
+    save(args.out, data)
     out = Table("contender", "cold s", "warm s", "warm, beyond capture")
     capture = found["capture"]["warm"]["median_s"]
     for label, states in found.items():

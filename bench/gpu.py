@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 import interfuse
-from bench.__main__ import RESULTS, circumstances, commit
+from bench.common import RESULTS, circumstances, commit, save
 from interfuse.tune.bench import compare
 
 SIZES = {"seed": (1, 2048, 4096), "big": (8, 4096, 4096)}
@@ -126,8 +126,7 @@ def main() -> int:
         except torch.OutOfMemoryError:
             console.print(f"{name}: out of memory, left out")
             continue
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(data, indent=1) + "\n")
+        save(args.out, data)
         torch.cuda.empty_cache()
     console.print(table(data["cases"]), f"copy {bandwidth / 1e9:.0f} GB/s, null graph {data['null_us']} us")
     return 0

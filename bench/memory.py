@@ -25,7 +25,7 @@ from rich.table import Table
 from torch.utils._pytree import tree_flatten
 
 import interfuse
-from bench.__main__ import RESULTS, circumstances, commit
+from bench.common import RESULTS, circumstances, commit, save
 from bench.memory_cases import CASES, FIRST, Case
 from bench.twin import twins
 from interfuse.tune.bench import Timing, compare
@@ -158,8 +158,7 @@ def main() -> int:
     console = Console()
     for name in track(left, "measuring", console=console):
         data["cases"][name] = {**in_a_process(name, args), "commit": args.commit}
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(data, indent=1) + "\n")
+        save(args.out, data)
     console.print(table({n: data["cases"][n] for n in CASES if n in data["cases"]}))
     for label, names in (("the first 41", FIRST), ("all", CASES)):
         mean, count = gain(data["cases"], names)

@@ -7,7 +7,6 @@ kernels Interfuse launches. Every contender has tensors of its own; results are 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -19,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from torch.utils._pytree import tree_map
 
-from bench.__main__ import RESULTS, circumstances, commit
+from bench.common import RESULTS, circumstances, commit, save
 from interfuse.driver.backend import Backend
 from interfuse.driver.exact import tensors_of
 from interfuse.driver.options import read
@@ -116,9 +115,8 @@ def main() -> int:
     args = parser.parse_args()
     out = args.out or RESULTS / f"packs_{args.device}.json"
     found = {name: measure(name, args.device, args.rounds) for name in args.cases or CASES}
-    out.parent.mkdir(parents=True, exist_ok=True)
     data = {"rounds": args.rounds, "cases": found, "circumstances": circumstances(args.device, commit())}
-    out.write_text(json.dumps(data, indent=1) + "\n")
+    save(out, data)
     table = Table("case", "launches", "eager us", "interfuse us", "inductor us", "beside the better")
     for name, case in found.items():
         times = {k: Timing(**t).median * 1e6 for k, t in case["seconds"].items()}
