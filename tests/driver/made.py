@@ -35,3 +35,13 @@ def step(run: Callable[..., Any], model: nn.Module, *inputs: torch.Tensor, seed:
     out.float().square().sum().backward()
     grads = [p.grad for p in model.parameters() if p.grad is not None]
     return [out.detach(), *(g.clone() for g in grads), *(b.clone() for b in model.buffers())]
+
+
+def adam(ps: Any, gs: Any, ms: Any, vs: Any) -> None:
+    """A step of Adam, in place, by calls on lists of tensors."""
+    torch._foreach_lerp_(ms, gs, 0.1)
+    torch._foreach_mul_(vs, 0.999)
+    torch._foreach_addcmul_(vs, gs, gs, 0.001)
+    spread = torch._foreach_sqrt(vs)
+    torch._foreach_add_(spread, 1e-8)
+    torch._foreach_addcdiv_(ps, ms, spread, -0.01)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from interfuse.base.knobs import override
 from interfuse.driver.backend import Backend
 from tests.judge import judge
 
@@ -19,12 +17,7 @@ transformers = pytest.importorskip("transformers")
 TEXT = {"vocab_size": 60, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4}
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with override(cache_dir=Path(tmp_path_factory.getbasetemp()) / "cache", race=False):
-        yield
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 class Outputs(nn.Module):

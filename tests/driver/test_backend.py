@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,14 +20,7 @@ from interfuse.driver.options import read
 from interfuse.report.ledger import ledger
 from tests.judge import judge
 
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cache folder shared by the tests of this process, predictions instead of races, and a fresh Dynamo."""
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with override(cache_dir=Path(tmp_path_factory.getbasetemp()) / "cache", race=False):
-        yield
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def compiled(f: Callable[..., Any], **options: Any) -> tuple[Callable[..., Any], Backend]:

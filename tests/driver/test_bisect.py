@@ -6,7 +6,7 @@ import json
 import runpy
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from torch import nn
 
 import interfuse
 from interfuse.base.errors import ModelError, OptionError
-from interfuse.base.knobs import override
 from interfuse.driver.reproducer import _fresh
 from interfuse.emit import cpp
 
@@ -25,13 +24,8 @@ SPOILS = {"mul_softmax": ("* 2.0f", "* 2.01f"), "tanh_mul": ("* 0.5f", "* 0.501f
 """By kernel: a piece of its text, and the wrong one that is planted instead."""
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path) -> Iterator[None]:
-    """A cache folder for each test, and predictions instead of races: a race would throw a spoilt kernel out."""
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with override(cache_dir=tmp_path / "cache", race=False):
-        yield
+# No races: they would throw a spoilt kernel out.
+pytestmark = pytest.mark.usefixtures("empty_cache")
 
 
 @pytest.fixture

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,18 +12,12 @@ import torch
 from torch import nn
 from torch.testing._internal.two_tensor import TwoTensor
 
-from interfuse.base.knobs import override
 from tests.driver.made import calls, compiled, no_fallback, step
 
 close = torch.testing.assert_close
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with override(cache_dir=Path(tmp_path_factory.getbasetemp()) / "cache", race=False):
-        yield
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 # --- Other kinds of tensors and operators

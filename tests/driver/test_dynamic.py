@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,12 +19,7 @@ UNBACKED = torch._dynamo.decorators.mark_unbacked
 """Marks a dimension as one whose size, 0 and 1 included, decides nothing; tracing then knows no example of it."""
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with override(cache_dir=Path(tmp_path_factory.getbasetemp()) / "cache", race=False), torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("own_cache", "no_gradients")
 
 
 def compiled(f: Callable[..., Any], dynamic: bool | None = True) -> tuple[Callable[..., Any], Backend]:

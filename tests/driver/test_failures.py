@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,13 +14,7 @@ from interfuse.driver.device import Device
 from interfuse.driver.options import read
 from interfuse.run import allocate, burst
 
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with override(cache_dir=Path(tmp_path_factory.getbasetemp()) / "cache", race=False), torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("own_cache", "no_gradients")
 
 
 def chain(x: torch.Tensor) -> torch.Tensor:

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
 from interfuse.base.errors import LaunchError
-from interfuse.base.knobs import override
 from interfuse.driver.backend import Backend
 from interfuse.driver.options import read
 from interfuse.plan.plan import Plan
 from interfuse.run import cpu
 from interfuse.run.memory import peak_bytes
+from tests.driver.made import adam
 from tests.judge import judge
 
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path) -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with override(cache_dir=tmp_path / "cache", race=False), torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("empty_cache", "no_gradients")
 
 
 def compiled(f: Callable[..., Any]) -> tuple[Callable[..., Any], Backend]:
@@ -40,15 +33,6 @@ def plan_of(backend: Backend) -> Plan:
 
 def written(backend: Backend) -> int:
     return sum(len(r.choice.over) for r in plan_of(backend).regions)
-
-
-def adam(ps: Any, gs: Any, ms: Any, vs: Any) -> None:
-    torch._foreach_lerp_(ms, gs, 0.1)
-    torch._foreach_mul_(vs, 0.999)
-    torch._foreach_addcmul_(vs, gs, gs, 0.001)
-    spread = torch._foreach_sqrt(vs)
-    torch._foreach_add_(spread, 1e-8)
-    torch._foreach_addcdiv_(ps, ms, spread, -0.01)
 
 
 def sgd(ps: Any, gs: Any) -> None:

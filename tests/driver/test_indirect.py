@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,18 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from interfuse.base.knobs import override
 from interfuse.driver.backend import Backend
 from interfuse.driver.options import read
 from tests.judge import judge
 
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with override(cache_dir=Path(tmp_path_factory.getbasetemp()) / "cache", race=False):
-        yield
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def compiled(f: Callable[..., Any], dynamic: bool | None = None) -> tuple[Callable[..., Any], Backend]:

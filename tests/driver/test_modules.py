@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,19 +15,13 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import interfuse
-from interfuse.base.knobs import override
 from tests.driver.made import calls, compiled, no_fallback, step
 from tests.judge import judge
 
 close = torch.testing.assert_close
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with override(cache_dir=Path(tmp_path_factory.getbasetemp()) / "cache", race=False):
-        yield
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 class Net(nn.Module):

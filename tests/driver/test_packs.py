@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
 
-from interfuse.base.knobs import override
 from interfuse.driver.backend import Backend
 from interfuse.driver.options import read
 from interfuse.report.gather import gather
 from interfuse.report.ledger import ledger
 from tests.judge import judge
 
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path) -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with override(cache_dir=tmp_path / "cache", race=False):
-        yield
+pytestmark = pytest.mark.usefixtures("empty_cache")
 
 
 def compiled(f: Callable[..., Any]) -> tuple[Callable[..., Any], Backend]:

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from interfuse.base.knobs import override
 from interfuse.driver.backend import Backend
 from interfuse.driver.options import read
 from tests.driver.test_backend import Block
 
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with override(cache_dir=Path(tmp_path_factory.getbasetemp()) / "cache", race=False):
-        yield
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def at_once(work: Callable[[int], Any], threads: int) -> list[Any]:

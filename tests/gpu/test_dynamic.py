@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
-from interfuse.base.knobs import override
 from tests import symbolic
 from tests.driver.test_dynamic import Feed, compiled, families, holds
 from tests.emit import triton_cases as cases
 from tests.judge import judge_region
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
-
-
-@pytest.fixture(autouse=True)
-def predicted() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with override(race=False), torch.no_grad():
-        yield
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+    pytest.mark.usefixtures("predicted", "no_gradients"),
+]
 
 
 def test_batch_and_length_change_without_another_compile() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,15 +19,11 @@ from tests.cases import CASES
 from tests.driver.test_backend import Block, fused, no_fallback
 from tests.judge import judge
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
-
-
-@pytest.fixture(autouse=True)
-def predicted() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with override(race=False):
-        yield
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+    pytest.mark.usefixtures("predicted"),
+]
 
 
 def on_gpu(tree: Any) -> Any:

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from interfuse.base.knobs import override
 from interfuse.driver.backend import Backend
 from interfuse.driver.options import read
+from tests.driver.made import adam
 from tests.judge import judge
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+    pytest.mark.usefixtures("predicted", "no_gradients"),
+]
 SHAPES = ((64, 128), (128,), (300, 7), (3, 5), (1024, 1024), (17,), (1,), (0, 4))
-
-
-@pytest.fixture(autouse=True)
-def predicted() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with override(race=False), torch.no_grad():
-        yield
 
 
 def compiled(f: Callable[..., Any]) -> tuple[Callable[..., Any], Backend]:
@@ -37,15 +33,6 @@ def whole(backend: Backend) -> None:
 
 def state(lists: int) -> tuple[list[torch.Tensor], ...]:
     return tuple([torch.rand(s, device="cuda") for s in SHAPES] for _ in range(lists))
-
-
-def adam(ps: Any, gs: Any, ms: Any, vs: Any) -> None:
-    torch._foreach_lerp_(ms, gs, 0.1)
-    torch._foreach_mul_(vs, 0.999)
-    torch._foreach_addcmul_(vs, gs, gs, 0.001)
-    spread = torch._foreach_sqrt(vs)
-    torch._foreach_add_(spread, 1e-8)
-    torch._foreach_addcdiv_(ps, ms, spread, -0.01)
 
 
 def features(xs: Any, bs: Any) -> Any:

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from interfuse.base.knobs import override
 from interfuse.driver.backend import Backend
 from interfuse.driver.options import read
 from tests.driver.test_backend import Block, no_fallback
 from tests.driver.test_threads import at_once
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+    pytest.mark.usefixtures("predicted"),
+]
 
 LONG = 200_000_000
 """Clock cycles of a wait on the device: a tenth of a second, longer than the host takes to launch a model."""
-
-
-@pytest.fixture(autouse=True)
-def predicted() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with override(race=False):
-        yield
 
 
 def compiled(f: Callable[..., Any]) -> tuple[Callable[..., Any], Backend]:
