@@ -11,9 +11,10 @@ import torch
 from interfuse.base.errors import OptionError
 from interfuse.base.record import Record
 from interfuse.driver.backend import DISABLED, Backend
+from interfuse.driver.begin import begin
 from interfuse.driver.bench import check_peers
 from interfuse.driver.compiler import Watcher
-from interfuse.driver.measure import arguments, measure_model, model_name, uncompiled
+from interfuse.driver.measure import measure_model, model_name
 from interfuse.driver.options import Options, mapping, read
 from interfuse.report.ledger import Ledger, ledger
 
@@ -73,19 +74,13 @@ def explain(
     where PyTorch itself cannot run the model, OptionError where option `off` names no region.
     """
     check_peers(peers)
-    inputs = arguments(inputs)
-    torch._dynamo.reset()
-    backend = Backend(read(None, options), watch)
-    given = dict(kwargs or {})
     with torch.set_grad_enabled(grad):
-        uncompiled(model, inputs, given)
-        fast = torch.compile(model, backend=backend, dynamic=False)
-        fast(*inputs, **given)
-        backend.check_off()
-        records = list(backend.records)
-        if backend.options.knobs().disable:
+        begun = begin(model, inputs, kwargs, options, watch)
+        records = list(begun.backend.records)
+        if begun.backend.options.knobs().disable:
             records.append(Record())
             records[-1].add("warning", "disable", error=DISABLED)
         if measure:
-            records.append(measure_model(model, fast, inputs, given, peers, rounds, name or model_name(model), watch))
+            label = name or model_name(model)
+            records.append(measure_model(model, begun.fast, begun.inputs, begun.kwargs, peers, rounds, label, watch))
     return ledger(records)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,10 +11,9 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from interfuse.base.errors import OptionError
-from interfuse.driver.backend import Backend
+from interfuse.driver.begin import begin
 from interfuse.driver.compiler import Watcher
-from interfuse.driver.measure import PEERS, arguments, measure_model, model_device, model_name, uncompiled
-from interfuse.driver.options import read
+from interfuse.driver.measure import PEERS, measure_model, model_device, model_name
 from interfuse.report.bench import Bench
 from interfuse.report.gather import gather, warnings_of
 from interfuse.tune.bench import Timing, compare
@@ -53,24 +51,18 @@ def once(
     """
     if rounds < 1:
         raise OptionError(f"rounds must be 1 or more, not {rounds}.")
-    torch._dynamo.reset()
-    inputs, given = arguments(inputs), dict(kwargs or {})
-    backend = Backend(read(None, options), watch)
-    fast = torch.compile(model, backend=backend, dynamic=False)
     with torch.no_grad():
-        uncompiled(model, inputs, given)
-        began = time.perf_counter()
-        result = fast(*inputs, **given)
-        first = time.perf_counter() - began
-        backend.check_off()
+        begun = begin(model, inputs, kwargs, options, watch)
         told = None if watch is None else partial(watch, "timing")
-        work = partial(fast, *inputs, **given)
-        timing = compare({"interfuse": work}, model_device(model, inputs, given), rounds, told=told)["interfuse"]
+        work = partial(begun.fast, *begun.inputs, **begun.kwargs)
+        device = model_device(model, begun.inputs, begun.kwargs)
+        timing = compare({"interfuse": work}, device, rounds, told=told)["interfuse"]
+    backend = begun.backend
     regions = [r for c in backend.compiled if c.plan is not None for r in c.plan.regions]
     events = [e for record in backend.records for e in record.events]
     return Once(
-        tuple(map(_described, _leaves(result))),
-        first,
+        tuple(map(_described, _leaves(begun.result))),
+        begun.seconds,
         timing,
         len(backend.compiled),
         len(regions),
@@ -98,15 +90,11 @@ def bench(
     check_peers(peers)
     if rounds < 1:
         raise OptionError(f"rounds must be 1 or more, not {rounds}.")
-    torch._dynamo.reset()
-    inputs, given = arguments(inputs), dict(kwargs or {})
-    backend = Backend(read(None, options), watch)
-    fast = torch.compile(model, backend=backend, dynamic=False)
     with torch.no_grad():
-        uncompiled(model, inputs, given)
-        fast(*inputs, **given)
-        backend.check_off()
-        record = measure_model(model, fast, inputs, given, peers, rounds, name or model_name(model), watch)
+        begun = begin(model, inputs, kwargs, options, watch)
+        record = measure_model(
+            model, begun.fast, begun.inputs, begun.kwargs, peers, rounds, name or model_name(model), watch
+        )
     account = gather([record])
     return Bench(account.model, account.measures)
 

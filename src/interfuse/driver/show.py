@@ -13,10 +13,9 @@ import torch
 
 from interfuse.base.errors import ModelError, OptionError, UnsupportedError
 from interfuse.base.text import Writer
-from interfuse.driver.backend import DISABLED, Backend
+from interfuse.driver.backend import DISABLED
+from interfuse.driver.begin import begin
 from interfuse.driver.compiler import STAGES, Compiled, Watcher
-from interfuse.driver.measure import arguments, uncompiled
-from interfuse.driver.options import read
 from interfuse.ir.printer import show as show_graph
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.printer import show as show_kernel
@@ -58,12 +57,10 @@ def show(
     where PyTorch itself cannot run the model.
     """
     stage, stop_after = _stages(stage, stop_after)
-    torch._dynamo.reset()
-    backend = Backend(read(None, options), watch, stop="" if stop_after == "program" else stop_after)
     with torch.no_grad():
-        uncompiled(model, arguments(inputs), kwargs or {})
-        torch.compile(model, backend=backend, dynamic=False)(*arguments(inputs), **dict(kwargs or {}))
-    backend.check_off()
+        backend = begin(
+            model, inputs, kwargs, options, watch, stop="" if stop_after == "program" else stop_after
+        ).backend
     if backend.options.knobs().disable:
         raise OptionError(DISABLED)
     if not backend.compiled:
