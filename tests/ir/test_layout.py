@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import F32
 from interfuse.ir.index import sym
-from interfuse.ir.layout import Layout, contiguous, view_of
+from interfuse.ir.layout import Layout, contiguous, reach, view_of
 
 SIZES = st.lists(st.integers(1, 6), min_size=1, max_size=4)
 
@@ -120,3 +120,8 @@ def test_contiguity_ignores_dimensions_of_one():
     assert contiguous((2, 3, 4)) == Layout((12, 4, 1))
     with pytest.raises(ValueError, match="zip"):
         Layout((1,)).is_contiguous((1, 5))
+
+
+def test_how_far_a_tensor_reaches() -> None:
+    assert reach((4, 5), (5, 1), 4) == 80 and reach((2, 2), (1, 8), 2) == 20
+    assert reach((), (), 8) == 8 and reach((0, 3), (3, 1), 4) == 0

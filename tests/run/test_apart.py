@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interfuse.base.errors import LaunchError
-from interfuse.run.apart import checker, reach
+from interfuse.run.apart import checker
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8), st.booleans()), min_size=1, max_size=8))
@@ -36,8 +36,3 @@ def test_good_addresses_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> N
     check([0, 8], [8, 8])
     with pytest.raises(pytest.fail.Exception):
         check([0, 16], [8, 8])
-
-
-def test_how_far_a_tensor_reaches() -> None:
-    assert reach((4, 5), (5, 1), 4) == 80 and reach((2, 2), (1, 8), 2) == 20
-    assert reach((), (), 8) == 8 and reach((0, 3), (3, 1), 4) == 0

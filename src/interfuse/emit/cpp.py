@@ -11,7 +11,6 @@ when they are worth it.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Sequence
 
@@ -21,7 +20,7 @@ from interfuse.emit.cpp_facts import work_of
 from interfuse.emit.cpp_names import entry
 from interfuse.emit.cpp_phases import Phases
 from interfuse.emit.cpp_types import VECTOR_BYTES, stored
-from interfuse.ir.index import Dim, unwrap
+from interfuse.ir.index import product, unwrap
 from interfuse.lower.kernel import Kernel
 
 PARALLEL_FROM = 1 << 17
@@ -102,8 +101,8 @@ class _Emitter(Phases):
         """The function that is launched: it tells how many programs a member has and what each costs."""
         axis, step = self.split()
         extent = self.dim(axis.extent)
-        others = [a.extent for a in self.grid if a is not axis]
-        work = self.dim(functools.reduce(lambda w, d: w * d, others, work_of(self.kernel, self.kernel.body)))
+        others = product(tuple(a.extent for a in self.grid if a is not axis))
+        work = self.dim(work_of(self.kernel, self.kernel.body) * others)
         count = extent if step == "1" else f"({extent} + {step} - 1) / {step if step == 'LANES' else f'({step})'}"
         each, symbols = ("" if step == "1" else f" * {step}"), len(self.kernel.symbols)
         named = [line for line, name in opening if re.search(rf"\b{name}\b", f"{count} {work}")]
@@ -157,10 +156,7 @@ class _Emitter(Phases):
 
     def parallel_condition(self) -> str:
         """Whether threads pay: "true", "false", or a C++ condition on the sizes."""
-        work: Dim = work_of(self.kernel, self.kernel.body)
-        for axis in self.grid:
-            work = work * axis.extent
-        work = unwrap(work)
+        work = unwrap(work_of(self.kernel, self.kernel.body) * product(tuple(a.extent for a in self.grid)))
         if isinstance(work, int):
             return "true" if work >= PARALLEL_FROM else "false"
         return f"{self.index(work)} >= {PARALLEL_FROM}"

@@ -16,8 +16,6 @@ from interfuse.emit.cpp_facts import vectors_a_line
 from interfuse.emit.cpp_lines import offset
 from interfuse.emit.cpp_programs import Programs
 from interfuse.emit.cpp_reduce import (
-    MOMENTS,
-    PLACES,
     Accumulator,
     accumulator,
     part_of,
@@ -32,6 +30,8 @@ from interfuse.emit.pieces import span
 from interfuse.ir.index import Expr, wrap
 from interfuse.lower.bounds import holds
 from interfuse.lower.kernel import (
+    MOMENTS,
+    PLACES,
     Axis,
     Bound,
     Kernel,

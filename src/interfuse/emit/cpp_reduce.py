@@ -16,13 +16,10 @@ from interfuse.base.errors import UnsupportedError
 from interfuse.emit.cpp_types import converted, held, highest, literal, lowest, splat
 from interfuse.ir.dtypes import BOOL, F32, F64, I32, I64, DType, compute_type
 from interfuse.ir.index import Dim, wrap
-from interfuse.lower.kernel import Reduce, Scan, Value
+from interfuse.lower.kernel import MOMENTS, PLACES, Reduce, Scan, Value
 
 CARRY_ROUNDS = 16
 """Additions to one float accumulator before it is carried into double; the prelude's loops use the same number."""
-
-PLACES = frozenset(("argmax", "argmin"))
-"""Reductions that give a place."""
 
 _REDUCERS = {"sum": "Sum", "prod": "Product", "any": "Any", "all": "All"}
 
@@ -34,10 +31,6 @@ class Accumulator:
     kind: str
     start: str = ""
     carries: bool = False
-
-
-MOMENTS = frozenset(("mean", "spread"))
-"""Reductions that one accumulator of distances gives."""
 
 
 def parts_name(r: Reduce | Scan) -> str:

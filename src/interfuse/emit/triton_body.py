@@ -21,8 +21,6 @@ from interfuse.emit.triton_reduce import (
     COMBINE,
     COMPOSITE,
     JOINS,
-    MOMENTS,
-    PLACES,
     Carried,
     Operand,
     distinct,
@@ -34,6 +32,8 @@ from interfuse.ir.dtypes import ALL, I64, DType
 from interfuse.ir.index import Expr, symbols, wrap
 from interfuse.lower.bounds import narrowed
 from interfuse.lower.kernel import (
+    MOMENTS,
+    PLACES,
     Bound,
     Kernel,
     Let,

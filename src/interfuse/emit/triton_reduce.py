@@ -16,13 +16,10 @@ from interfuse.base.errors import UnsupportedError
 from interfuse.emit import triton_prelude as prelude
 from interfuse.emit.triton_lanes import Lane
 from interfuse.ir.dtypes import DType
-from interfuse.lower.kernel import Reduce
+from interfuse.lower.kernel import MOMENTS, Reduce
 
 JOINS = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
 """What joins the parts of each scan."""
-
-PLACES = frozenset(("argmax", "argmin"))
-"""Reductions that give a place."""
 
 COMBINE = {
     "argmax": "larger_first({0}, {1})",
@@ -35,9 +32,6 @@ COMBINE = {
     "all": "{0} & {1}",
 }
 
-MOMENTS = frozenset(("mean", "spread"))
-"""Reductions that one pair of sums gives."""
-
 COMPOSITE = MOMENTS | {"expsum"}
 """Reductions that carry more than one number; a maximum comes out of an `expsum` as well."""
 
@@ -46,16 +40,15 @@ COMPOSITE = MOMENTS | {"expsum"}
 class Operand:
     """What is reduced: `text` of `dtype` in lanes of `shape`, `mask` where lanes may pass the end ("" where not).
 
-    `kept` is the shape without the axis's lanes, `along` the arguments of a reduction by which Triton finds it, `lane`
-    its dimension, `lanes` its lanes as they are numbered, `block` how many of them share the `count` elements (0 where
-    their number is not known), `start` the loop's variable.
+    `along` are the arguments of a reduction by which Triton finds the axis, `lane` is its dimension, `lanes` numbers
+    the `block` lanes that share its `count` elements (0 where their number is not known), `start` is the loop's
+    variable.
     """
 
     text: str
     dtype: DType
     mask: str
     shape: str
-    kept: str
     along: str
     lane: int
     lanes: str
@@ -72,18 +65,14 @@ class Operand:
             raise UnsupportedError(f"{s.op} over {extent} elements: Triton kernels need a fixed number")
         count = extent if isinstance(extent, int) else 0
         blocks = [x.block if x.axis.name in s.arg.axes else "1" for x in lanes.values()]
-        kept = ["1" if x is lane else b for x, b in zip(lanes.values(), blocks, strict=True)]
-        several = lane.rank > 1
         return Operand(
             text,
             s.arg.dtype,
             mask,
             _shape(blocks),
-            _shape(kept) if several else "()",
-            f", axis={lane.dim}, keep_dims=True" if several else "",
+            f", axis={lane.dim}, keep_dims=True" if lane.rank > 1 else "",
             lane.dim,
-            f"tl.arange(0, {block})"
-            + (f"[{', '.join(':' if x is lane else 'None' for x in lanes.values())}]" * several),
+            lane.numbers(),
             block,
             count,
             f"{s.axis}_start",

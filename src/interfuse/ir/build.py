@@ -159,6 +159,16 @@ def broadcast(x: Node, shape: tuple[Dim, ...]) -> Node:
     return expand(reshape(x, (1,) * (len(shape) - len(x.shape)) + x.shape), shape)
 
 
+def like(value: float, x: Node) -> Node:
+    """A number in the type and shape of x."""
+    return broadcast(constant(value, x.dtype), x.shape)
+
+
+def spread_over(kept: Node, x: Node, axes: tuple[int, ...]) -> Node:
+    """A reduction's result beside every element of x that went into it, over `axes`."""
+    return expand(reshape(kept, tuple(1 if k in axes else d for k, d in enumerate(x.shape))), x.shape)
+
+
 def reduce(
     op: str, x: Node, axes: tuple[int, ...], keepdims: bool = False, hint: str = "", source: str = "", **attrs: Any
 ) -> Node:

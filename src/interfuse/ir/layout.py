@@ -6,8 +6,9 @@ Layout belongs to buffers (graph inputs, outputs, operands of library calls), ne
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 from interfuse.ir.index import Dim, contiguous_strides, floordiv, mod, product, unwrap, wrap
 from interfuse.ir.node import Node
@@ -30,6 +31,18 @@ class Layout:
 def contiguous(shape: tuple[Dim, ...]) -> Layout:
     """The row-major layout of a shape."""
     return Layout(contiguous_strides(shape))
+
+
+@overload
+def reach(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> int: ...
+@overload
+def reach(shape: Sequence[Dim], strides: Sequence[Dim], itemsize: int) -> Dim: ...
+def reach(shape: Sequence[Dim], strides: Sequence[Dim], itemsize: int) -> Dim:
+    """Bytes from the first element of a tensor to the end of its last one."""
+    last: Dim = 0
+    for d, s in zip(shape, strides, strict=True):
+        last = last + (d - 1) * s  # type: ignore[operator]
+    return 0 if 0 in shape else (last + 1) * itemsize
 
 
 def view_of(node: Node, base: Layout) -> Layout | None:

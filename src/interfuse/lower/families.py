@@ -179,7 +179,6 @@ def _map_domain(work: Work, target: Target) -> tuple[Domain, Trace]:
     """The split with the most columns along which every access has one stride, else the one where all that lack it are
     looked up element by element; at worst the last dimension alone.
 
-
     On a CPU each part of a joined value must be one piece of the columns as well, for a loop of its own.
     """
     core, _ = core_of(work.roots[0], work.inputs)

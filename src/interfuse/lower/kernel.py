@@ -130,6 +130,13 @@ class Let:
     note: str = ""
 
 
+PLACES = frozenset(("argmax", "argmin"))
+"""Reductions that give a place."""
+
+MOMENTS = frozenset(("mean", "spread"))
+"""Reductions that one pass carries together."""
+
+
 @dataclass(frozen=True)
 class Reduce:
     """out = op of arg along `axis`: sum, prod, max, min, any, all in arg's type; argmax, argmin give the first index

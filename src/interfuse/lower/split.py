@@ -21,6 +21,7 @@ from interfuse.ir.node import Node, with_inputs
 from interfuse.ir.ops import REDUCES, SCANS
 from interfuse.lower.domain import Domain, find, inside
 from interfuse.lower.families import Target, Work
+from interfuse.lower.kernel import PLACES
 from interfuse.lower.statistics import join_statistics
 
 ENOUGH = 1 << 17
@@ -59,7 +60,7 @@ def split(work: Work, target: Target) -> tuple[Work, ...]:
     if parts is None:
         return ()
     first = [n for n in nodes if n.op in REDUCES and not any(m.op in REDUCES for m in inside(n.inputs, work.inputs))]
-    if parts.rest and any(n.op in ("argmax", "argmin") for n in first):
+    if parts.rest and any(n.op in PLACES for n in first):
         return ()
     cuts = [_Cut(n, parts) for n in first]
     joined = {c.node: c.joined() for c in cuts}
@@ -131,8 +132,7 @@ class _Cut:
 
     def _everywhere(self, kept: Node) -> Node:
         """A joined value beside every part."""
-        shape = self.of_parts(self.node.op).shape
-        return b.expand(b.reshape(kept, tuple(1 if k == self.axis else d for k, d in enumerate(shape))), shape)
+        return b.spread_over(kept, self.of_parts(self.node.op), (self.axis,))
 
     def _expsum(self) -> Node:
         top = self._both("max", b.reduce("max", self.of_parts("max"), (self.axis,)))
@@ -152,22 +152,20 @@ class _Cut:
         if rest is None:
             return head
         whole = self.parts.count * self.parts.width
-        share = b.apply("mul", b.apply("sub", rest, head), _like(self.parts.rest / (whole + self.parts.rest), head))
+        share = b.apply("mul", b.apply("sub", rest, head), b.like(self.parts.rest / (whole + self.parts.rest), head))
         return _finite_or(b.apply("add", head, share), b.apply("add", head, rest))
 
     def _spread(self) -> Node:
-        between = b.apply("mul", b.reduce("spread", self.of_parts("mean"), (self.axis,)), self._count())
+        between = b.apply(
+            "mul", b.reduce("spread", self.of_parts("mean"), (self.axis,)), b.like(self.parts.width, self.node)
+        )
         head = b.apply("add", b.reduce("sum", self.of_parts("spread"), (self.axis,)), between)
         rest, mean = self.of_rest("spread"), self.of_rest("mean")
         if rest is None or mean is None:
             return head
         gap, whole = b.apply("sub", mean, self._head_mean()), self.parts.count * self.parts.width
-        share = _like(whole * self.parts.rest / (whole + self.parts.rest), head)
+        share = b.like(whole * self.parts.rest / (whole + self.parts.rest), head)
         return b.apply("add", b.apply("add", head, rest), b.apply("mul", b.apply("mul", gap, gap), share))
-
-    def _count(self) -> Node:
-        spread = self.of_parts("spread")
-        return b.broadcast(b.constant(self.parts.width, spread.dtype), self.node.shape)
 
     def _place(self) -> Node:
         """argmax and argmin: the place within the part that has the first of the best."""
@@ -175,18 +173,14 @@ class _Cut:
         best = b.reduce(op, self.of_parts("max" if op == "argmax" else "min"), (self.axis,))
         along = tuple(d if k == self.axis else 1 for k, d in enumerate(places.shape))
         part = b.expand(b.reshape(b.iota(self.parts.count), along), places.shape)
-        at = b.apply("add", places, b.apply("mul", part, _like(self.parts.width, part)))
-        mine = b.apply("where", b.apply("eq", part, self._everywhere(best)), at, _like(0, at))
+        at = b.apply("add", places, b.apply("mul", part, b.like(self.parts.width, part)))
+        mine = b.apply("where", b.apply("eq", part, self._everywhere(best)), at, b.like(0, at))
         return b.reduce("sum", mine, (self.axis,))
-
-
-def _like(value: float, like: Node) -> Node:
-    return b.broadcast(b.constant(value, like.dtype), like.shape)
 
 
 def _finite_or(x: Node, other: Node) -> Node:
     """x where it is a finite number."""
-    return b.apply("where", b.apply("eq", b.apply("sub", x, x), _like(0, x)), x, other)
+    return b.apply("where", b.apply("eq", b.apply("sub", x, x), b.like(0, x)), x, other)
 
 
 def _piece(x: Node, axis: int, start: int, size: int) -> Node:

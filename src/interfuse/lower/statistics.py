@@ -22,21 +22,12 @@ Pair = tuple[Node, Axes]
 """A value and the axes that it is reduced over."""
 
 
-def _number(value: float, like: Node) -> Node:
-    return b.broadcast(b.constant(value, like.dtype), like.shape)
-
-
 def _over(total: Node, count: float, hint: str) -> Node:
-    return b.apply("div", total, _number(count, total), hint=hint)
+    return b.apply("div", total, b.like(count, total), hint=hint)
 
 
 def _count(x: Node, axes: Axes) -> int:
     return width(x.shape, axes)
-
-
-def _everywhere(kept: Node, x: Node, axes: Axes) -> Node:
-    """A reduction's result beside every element of `x` that went into it."""
-    return b.expand(b.reshape(kept, tuple(1 if k in axes else d for k, d in enumerate(x.shape))), x.shape)
 
 
 # --- held on chip
@@ -48,14 +39,14 @@ def _mean(x: Node, axes: Axes) -> Node:
 
 def _distances(x: Node, axes: Axes) -> tuple[Node, Node]:
     """(each element's distance from the mean that a plain sum gives, the sum of those distances)."""
-    centred = b.apply("sub", x, _everywhere(_mean(x, axes), x, axes), hint="centred")
+    centred = b.apply("sub", x, b.spread_over(_mean(x, axes), x, axes), hint="centred")
     return centred, b.reduce("sum", centred, axes, hint="left_out")
 
 
 def _free_of_slip(x: Node, axes: Axes) -> Node:
     """Each element's distance from the true mean: from the one that was summed, less the average of those distances."""
     centred, left = _distances(x, axes)
-    return b.apply("sub", centred, _everywhere(_over(left, _count(x, axes), "shift"), x, axes), hint="centred")
+    return b.apply("sub", centred, b.spread_over(_over(left, _count(x, axes), "shift"), x, axes), hint="centred")
 
 
 def _spread(x: Node, axes: Axes) -> Node:
@@ -63,7 +54,7 @@ def _spread(x: Node, axes: Axes) -> Node:
     squares = b.reduce("sum", b.apply("mul", centred, centred, hint="squared"), axes, hint="squares")
     shifted = b.apply("mul", left, _over(left, _count(x, axes), "shift"), hint="shifted")
     # Rounding may leave the difference of two equal numbers below 0, where a square root gives NaN.
-    return b.apply("maximum", b.apply("sub", squares, shifted, hint="spread"), _number(0, squares), hint="spread")
+    return b.apply("maximum", b.apply("sub", squares, shifted, hint="spread"), b.like(0, squares), hint="spread")
 
 
 def _of_variance(spread: Node, x: Node, axes: Axes, correction: float) -> Node:
@@ -80,7 +71,7 @@ def _reduced_operand(node: Node, op: str, inputs: frozenset[Node]) -> Node | Non
     """The reduction `op` of the first operand that the second operand spreads over it again, if that is what it is."""
     x, kept = node.inputs[0], _behind(node.inputs[1], inputs)
     found = kept not in inputs and kept.op == op and kept.inputs[0] is x
-    return kept if found and node.inputs[1] is _everywhere(kept, x, kept.attr("axes")) else None
+    return kept if found and node.inputs[1] is b.spread_over(kept, x, kept.attr("axes")) else None
 
 
 def _behind(node: Node, inputs: frozenset[Node]) -> Node:
@@ -161,7 +152,7 @@ def _finite_maximum(apart: Node, inputs: frozenset[Node]) -> Node | None:
     if kept in inputs or kept.op != "max" or kept.inputs[0] is not x or zero.op != "const" or zero.attr("value") != 0:
         return None
     at_once = test not in inputs and test is b.apply("isinf", top)
-    return kept if at_once and _everywhere(kept, x, kept.attr("axes")) is b.expand(top, x.shape) else None
+    return kept if at_once and b.spread_over(kept, x, kept.attr("axes")) is b.expand(top, x.shape) else None
 
 
 def _joined_exponentials(x: Node, top: Node, axes: Axes, guarded: bool) -> Node:

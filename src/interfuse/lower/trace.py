@@ -38,7 +38,7 @@ from interfuse.ir.node import Node
 from interfuse.ir.ops import JOINS, MOVES, REDUCES, SCANS
 from interfuse.lower.domain import Domain, core_of, pull, push
 from interfuse.lower.joins import Part, Space, parts_of
-from interfuse.lower.kernel import Bound, Let, Load, Pick, Reduce, Scan, Scope, Store, Value
+from interfuse.lower.kernel import PLACES, Bound, Let, Load, Pick, Reduce, Scan, Scope, Store, Value
 
 Made = Union[Load, Let, Reduce, Scan]
 Key = tuple[Node, tuple[Expr, ...], tuple[Bound, ...]]
@@ -295,7 +295,7 @@ class Tracer:
             out = self._new(node.hint or node.op, node, axes)
             return self._add(Reduce(out, node.op, part, self._col.name, Scope.LANE), depth[part] + 1)
         # Every column holds the same value: it is its own maximum, found first at 0, and its sum is a product.
-        if node.op in ("argmax", "argmin"):
+        if node.op in PLACES:
             return self._add(Let(self._new(node.hint or node.op, node, ()), "const", (), (("value", 0),)), depth[part])
         cols = self._domain.reduced
         if node.op == "spread":

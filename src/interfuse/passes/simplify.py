@@ -89,7 +89,7 @@ def _over_power_of_two(n: Node) -> Node | None:
     mantissa, exponent = math.frexp(c)
     if abs(mantissa) != 0.5 or abs(exponent) > 100:
         return None
-    return b.apply("mul", n.inputs[0], b.broadcast(b.constant(1 / c, n.dtype), n.shape), hint=n.hint)
+    return b.apply("mul", n.inputs[0], b.like(1 / c, n), hint=n.hint)
 
 
 def _small_power(n: Node) -> Node | None:

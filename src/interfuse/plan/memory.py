@@ -57,6 +57,11 @@ def peak(order: Sequence[frozenset[int]], flow: Flow) -> Peak:
     return best
 
 
+def eager_peak(flow: Flow) -> int:
+    """Bytes at the peak of the calls one by one."""
+    return peak([frozenset((k,)) for k in flow.needed], flow).bytes
+
+
 def _stays_inside(node: Node, calls: frozenset[int], flow: Flow) -> bool:
     """True where the value never leaves a kernel: read by this region alone, and no matrix product."""
     return len(calls) > 1 and node.op != "linear" and all(r in calls for r in flow.readers.get(node, ()))

@@ -17,7 +17,7 @@ from interfuse.lower.families import Target
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.pack import ALIGNED, likeness
 from interfuse.plan.candidates import Context, fused
-from interfuse.plan.memory import peak
+from interfuse.plan.memory import eager_peak, peak
 from interfuse.plan.regions import Grouping
 
 Part = frozenset[int]
@@ -47,10 +47,12 @@ def form(
         if kernel is not None and kernel_bytes(kernel, context.sizes) <= MOST_BYTES:
             classes.setdefault(likeness(kernel, unit_of(context.target)), {})[calls] = kernel
     found: dict[Part, tuple[Part, ...]] = {}
-    for kernels in classes.values():
-        for parts in _independent(groups, list(kernels)) if len(kernels) > 1 else ():
+    several = [kernels for kernels in classes.values() if len(kernels) > 1]
+    eager = eager_peak(context.flow) if several else 0
+    for kernels in several:
+        for parts in _independent(groups, list(kernels)):
             for some in _portions(parts, kernels, context):
-                for members in _fitting(groups, some, kernels, context, reject):
+                for members in _fitting(groups, some, kernels, context, eager, reject):
                     _join(groups, members)
                     found[frozenset().union(*members)] = tuple(members)
     return found
@@ -113,6 +115,7 @@ def _fitting(
     parts: list[Part],
     kernels: dict[Part, Kernel],
     context: Context,
+    eager: int,
     reject: Callable[[Part, str], None],
 ) -> Iterator[list[Part]]:
     """`parts` whole where that pays and fits in memory, in halves where only that fits; nothing of fewer than two."""
@@ -126,7 +129,6 @@ def _fitting(
         return
     trial = groups.copy()
     _join(trial, parts)
-    eager = peak([frozenset((k,)) for k in context.flow.needed], context.flow).bytes
     limit = max(eager, peak(groups.ordered(), context.flow).bytes)
     needed = peak(trial.ordered(), context.flow).bytes
     if needed <= limit:
@@ -134,8 +136,8 @@ def _fitting(
         return
     reject(union, f"as a pack {needed} bytes would be held at once, {limit} otherwise")
     half = len(parts) // 2
-    yield from _fitting(groups, parts[:half], kernels, context, reject)
-    yield from _fitting(groups, parts[half:], kernels, context, reject)
+    yield from _fitting(groups, parts[:half], kernels, context, eager, reject)
+    yield from _fitting(groups, parts[half:], kernels, context, eager, reject)
 
 
 def _join(groups: Grouping, parts: Sequence[Part]) -> None:

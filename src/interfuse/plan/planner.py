@@ -36,7 +36,7 @@ from interfuse.plan.candidates import (
     short_name,
 )
 from interfuse.plan.flow import OUTPUT, Flow, analyse
-from interfuse.plan.memory import peak, suspects
+from interfuse.plan.memory import eager_peak, peak, suspects
 from interfuse.plan.packs import form, unit_of
 from interfuse.plan.plan import Candidate, KernelStep, PackStep, Plan, Region
 from interfuse.plan.regions import Former, Grouping
@@ -152,7 +152,7 @@ def _join_writes(groups: Grouping, context: Context, rejected: list[tuple[frozen
 def _keep_to_eagers_memory(former: Former, flow: Flow, rejected: list[tuple[frozenset[int], str]]) -> None:
     """Split regions until running them needs no more memory at once than the calls one by one."""
     groups = former.groups
-    eager = peak([frozenset((k,)) for k in flow.needed], flow).bytes
+    eager = eager_peak(flow)
     order = groups.ordered()
     while (found := peak(order, flow)).bytes > eager:
         trials = [

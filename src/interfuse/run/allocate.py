@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch._C._dynamo import guards
 
-from interfuse.run.pool import FROM_BYTES, SHARED, bytes_of
+from interfuse.ir.layout import reach
+from interfuse.run.pool import FROM_BYTES, SHARED
 from interfuse.run.views import Sizes, sized
 
 empty_strided_cpu = guards._empty_strided_cpu  # type: ignore[attr-defined]
@@ -33,7 +34,7 @@ def allocator(
         if static:
             return lambda sizes: empty(fixed_shape, fixed_strides, dtype=dtype, device=device)
         return lambda sizes: empty(shape_at(sizes), strides_at(sizes), dtype=dtype, device=device)
-    if static and bytes_of(shape, strides, dtype) < FROM_BYTES:
+    if static and reach(shape, strides, dtype.itemsize) < FROM_BYTES:
         pool_bytes = 0
     if pool_bytes and static:
         return lambda sizes: SHARED.empty_strided(fixed_shape, fixed_strides, dtype, pool_bytes)

@@ -11,17 +11,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from interfuse.base.errors import LaunchError
-from interfuse.ir.index import Dim
 
 Addresses = Sequence[int]
-
-
-def reach(shape: Sequence[Dim], strides: Sequence[Dim], itemsize: int) -> Dim:
-    """Bytes from the first element of a tensor to the end of its last one."""
-    last: Dim = 0
-    for d, s in zip(shape, strides, strict=True):
-        last = last + (d - 1) * s  # type: ignore[operator]
-    return 0 if 0 in shape else (last + 1) * itemsize
 
 
 def checker(written: Sequence[bool]) -> Callable[[Addresses, Addresses], None]:

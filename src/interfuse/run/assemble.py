@@ -16,14 +16,13 @@ from interfuse.base.errors import GraphError, UnsupportedError
 from interfuse.capture.torch_types import to_torch
 from interfuse.ir.graph import Graph
 from interfuse.ir.index import Dim, sym
-from interfuse.ir.layout import Layout, contiguous
+from interfuse.ir.layout import Layout, contiguous, reach
 from interfuse.ir.node import Node
 from interfuse.ir.ops import MOVES
 from interfuse.lower.kernel import Param
 from interfuse.plan.memory import node_bytes
 from interfuse.plan.plan import KernelStep, LibraryStep, PackStep, ProviderStep
 from interfuse.plan.plan import Step as PlanStep
-from interfuse.run.apart import reach
 from interfuse.run.launch import Launch, Launcher, Operand, Over, Pages, Part, PartsLaunch, Result
 from interfuse.run.library import Slots, call_step, mutated
 from interfuse.run.providers import PROVIDERS, available

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 
 import torch
 
+from interfuse.ir.layout import reach
+
 FROM_BYTES = 32 << 20
 """Size from which on the C library maps memory anew at each call, whatever it learnt before."""
 
@@ -51,13 +53,6 @@ class _Page:
         return self.storage.nbytes() == self.bytes and self.storage.data_ptr() == self._address
 
 
-def bytes_of(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> int:
-    """Bytes from the first element of such a tensor to the end of its last."""
-    if 0 in shape:
-        return 0
-    return (1 + sum((d - 1) * s for d, s in zip(shape, strides, strict=True))) * dtype.itemsize
-
-
 class Pool:
     """Pages by size, handed out or not. Any number of threads may share one."""
 
@@ -83,7 +78,7 @@ class Pool:
 
         From FROM_BYTES up it lies on a page of the pool, unless all pages together would then pass `limit` bytes.
         """
-        size = bytes_of(shape, strides, dtype)
+        size = reach(shape, strides, dtype.itemsize)
         if not FROM_BYTES <= size <= limit:
             return torch.empty_strided(shape, strides, dtype=dtype)
         with self._lock:

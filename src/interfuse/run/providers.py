@@ -17,7 +17,7 @@ import torch
 
 from interfuse.base.errors import OptionError
 from interfuse.capture.torch_types import to_torch
-from interfuse.ir.build import apply, broadcast, cast, constant, linear, reshape
+from interfuse.ir.build import apply, cast, like, linear, reshape
 from interfuse.ir.dtypes import ALL, DType, compute_type
 from interfuse.ir.index import product
 from interfuse.ir.node import Node
@@ -67,24 +67,20 @@ def _wide_linear(operands: Sequence[Node]) -> tuple[Node, DType]:
     return reshape(linear(flat, weight, bias[0] if bias else None), (*x.shape[:-1], weight.shape[0])), dtype
 
 
-def _like(value: float, x: Node) -> Node:
-    return broadcast(constant(value, x.dtype), x.shape)
-
-
 def _gelu(x: Node) -> Node:
-    inner = apply("erf", apply("mul", x, _like(math.sqrt(0.5), x)))
-    return apply("mul", apply("mul", x, _like(0.5, x)), apply("add", inner, _like(1.0, x)))
+    inner = apply("erf", apply("mul", x, like(math.sqrt(0.5), x)))
+    return apply("mul", apply("mul", x, like(0.5, x)), apply("add", inner, like(1.0, x)))
 
 
 def _gelu_tanh(x: Node) -> Node:
     cube = apply("mul", apply("mul", x, x), x)
-    inner = apply("mul", apply("add", x, apply("mul", cube, _like(0.044715, x))), _like(math.sqrt(2 / math.pi), x))
-    return apply("mul", apply("mul", x, _like(0.5, x)), apply("add", apply("tanh", inner), _like(1.0, x)))
+    inner = apply("mul", apply("add", x, apply("mul", cube, like(0.044715, x))), like(math.sqrt(2 / math.pi), x))
+    return apply("mul", apply("mul", x, like(0.5, x)), apply("add", apply("tanh", inner), like(1.0, x)))
 
 
 _MEANINGS: Mapping[str, Callable[[Node], Node]] = {
     "none": lambda x: x,
-    "relu": lambda x: apply("maximum", x, _like(0.0, x)),
+    "relu": lambda x: apply("maximum", x, like(0.0, x)),
     "gelu": _gelu,
     "gelu_tanh": _gelu_tanh,
     "tanh": lambda x: apply("tanh", x),
