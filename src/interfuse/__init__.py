@@ -3,7 +3,7 @@
 `compile(model)` gives a model that behaves as the original; `explain(model, inputs)` runs both and says what each fused
 region saved, measured, with the reason for every decision. `show` prints any stage of the compile, `bench` times the
 model beside eager, `bisect` names the region at fault where results are less accurate than they may be, `load` finds
-the models that the command line takes.
+the models that the command line takes, `probe` measures the devices that are here.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from interfuse.driver.bisect import bisect
     from interfuse.driver.load import load
     from interfuse.driver.options import Options
+    from interfuse.driver.probe import probe
     from interfuse.driver.show import show
     from interfuse.report.ledger import Ledger
 
 __version__ = "0.1.0"
-__all__ = ["Ledger", "Options", "__version__", "bench", "bisect", "compile", "explain", "load", "once", "show"]
+__all__ = ["Ledger", "Options", "__version__", "bench", "bisect", "compile", "explain", "load", "once", "probe", "show"]
 
 _HOMES = {
     "Ledger": "interfuse.report.ledger",
@@ -32,6 +33,7 @@ _HOMES = {
     "explain": "interfuse.driver.api",
     "load": "interfuse.driver.load",
     "once": "interfuse.driver.bench",
+    "probe": "interfuse.driver.probe",
     "show": "interfuse.driver.show",
 }
 

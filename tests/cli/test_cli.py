@@ -120,8 +120,24 @@ def test_a_failure_gets_one_sentence_and_status_1(
 
 def test_doctor_says_what_is_here(tmp_path: Path) -> None:
     found = {f.subject: f for f in examine(Knobs(cache_dir=tmp_path / "new" / "cache"))}
-    assert set(found) == {"Interfuse", "Python", "PyTorch", "C++ compiler", "Triton", "GPU", "cache"}
+    assert set(found) == {"Interfuse", "Python", "PyTorch", "C++ compiler", "Triton", "GPU", "cache", "cpu"}
     assert found["PyTorch"].state == found["cache"].state == "ok"
+
+
+def test_doctor_measures_the_devices_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    monkeypatch.setitem(vars(interfuse), "probe", lambda watch: done.append("probe"))
+    monkeypatch.setattr(doctor_module, "examine", lambda knobs: done.append("examine") or [])
+    assert run("doctor").exit_code == run("doctor", "--probe").exit_code == 0
+    assert done == ["examine", "probe", "examine"]
+
+
+@pytest.mark.parametrize(("measured", "state"), [(True, "ok"), (False, "note")])
+def test_doctor_shows_what_is_known_of_a_device(monkeypatch: pytest.MonkeyPatch, measured: bool, state: str) -> None:
+    monkeypatch.setattr(doctor_module, "_run", lambda *command: (True, json.dumps([["cpu", "a CPU", measured]])))
+    (found,) = doctor_module._profiles()
+    assert (found.subject, found.found, found.state) == ("cpu", "a CPU", state)
+    assert ("--probe" in found.remedy) is not measured
 
 
 def test_doctor_says_what_to_do(tmp_path: Path) -> None:

@@ -96,3 +96,15 @@ def test_this_cpu_without_torch() -> None:
         [sys.executable, "-c", code], cwd=Path(cpu.__file__).parents[2], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_bandwidth_by_size() -> None:
+    p = dataclasses.replace(find("H200"), curves=(("copy", ((1e5, 1e11), (1e6, 8e11), (1e9, 4e12))),))
+    assert p.rate("copy", 1e6) == 8e11 and p.rate("copy", 1e12) == 4e12
+    assert 1e11 < p.rate("copy", 3e5) < 8e11 < p.rate("copy", 1e7) < 4e12
+    # Below the first size a kernel takes as long as there: what it waits for is not the bytes.
+    assert p.seconds("copy", 1) == pytest.approx(1e5 / 1e11) == p.seconds("copy", 5e4)
+    assert p.seconds("copy", 0) == 0
+    assert dataclasses.replace(p, curves=()).rate("read", 1e6) == p.bandwidth
+    text = str(p)
+    assert "copy, GB/s: 97.66 KiB 100, 976.6 KiB 800, 953.7 MiB 4000" in text

@@ -1,10 +1,12 @@
-"""`interfuse doctor`. In: this machine. Out: a line for each thing that Interfuse uses; what to do if it is missing.
+"""`interfuse doctor`. In: this machine. Out: a line for each thing that Interfuse uses; what to do if it is missing;
+what is known of each device, measured anew where that is asked for.
 
 Each package is tried in a process of its own, so that a broken installation is a finding here and not a crash.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
@@ -12,6 +14,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -21,7 +24,7 @@ import interfuse
 from interfuse.base.errors import CacheError
 from interfuse.base.knobs import Knobs, current
 from interfuse.build.contents import contents
-from interfuse.cli.common import command, output
+from interfuse.cli.common import command, output, progress
 
 TORCH = "import torch; print(torch.__version__)"
 TRITON = "import triton; print(triton.__version__)"
@@ -30,6 +33,13 @@ import torch
 count = torch.cuda.device_count()
 built = torch.version.cuda or torch.version.hip
 print(", ".join(torch.cuda.get_device_name(i) for i in range(count)) if built else "cpu build")
+"""
+PROFILES = """
+import json
+from interfuse.base.knobs import current
+from interfuse.driver.device import device_of, names_here
+profiles = [(name, device_of(name, current()).profile) for name in names_here()]
+print(json.dumps([[name, str(p), p.measured] for name, p in profiles]))
 """
 SAMPLE = (
     'extern "C" int sum(const int* x, int n) { int s = 0;\n#pragma omp parallel for reduction(+:s)\n'
@@ -48,8 +58,17 @@ class Finding:
 
 
 @command
-def doctor() -> None:
-    """Say what is installed, and what to do about what is missing. Status 1 where something needed is missing."""
+def doctor(
+    probe: Annotated[
+        bool, typer.Option("--probe", help="measure the devices first, a few seconds each, and keep what is found")
+    ] = False,
+) -> None:
+    """Say what is installed, what to do about what is missing, and what is known of each device. Status 1 where
+    something needed is missing.
+    """
+    if probe:
+        with progress() as watch:
+            interfuse.probe(watch)
     findings = examine(current())
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for f in findings:
@@ -63,7 +82,7 @@ def examine(knobs: Knobs) -> list[Finding]:
     """Every finding about this machine, under these knobs."""
     python = Finding("Python", "ok", platform.python_version())
     version = Finding("Interfuse", "ok", interfuse.__version__)
-    return [version, python, _torch(), _compiler(knobs), _triton(), _gpu(), _cache(knobs)]
+    return [version, python, _torch(), _compiler(knobs), _triton(), _gpu(), _cache(knobs), *_profiles()]
 
 
 def _run(*command: str) -> tuple[bool, str]:
@@ -123,6 +142,17 @@ def _gpu() -> Finding:
     if ok and said:
         return Finding("GPU", "ok", said)
     return Finding("GPU", "note", "none that PyTorch sees", "models run on the CPU; check the driver if one is there")
+
+
+def _profiles() -> list[Finding]:
+    """What is known of each device that PyTorch sees; nothing where PyTorch is missing."""
+    ok, said = _run(sys.executable, "-c", PROFILES)
+    if not ok:
+        return []
+    return [
+        Finding(name, "ok", text) if measured else Finding(name, "note", text, "interfuse doctor --probe measures it")
+        for name, text, measured in json.loads(said)
+    ]
 
 
 def _cache(knobs: Knobs) -> Finding:

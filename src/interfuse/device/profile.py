@@ -5,7 +5,20 @@ A profile is a spec: nothing here looks at a device, so plans can be made for ha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+from typing import Any
+
+Curve = tuple[tuple[float, float], ...]
+"""(bytes, bytes a second) at rising sizes."""
+
+Named = tuple[tuple[str, float], ...]
+"""Figures by name."""
+
+MEASURED = ("bandwidth", "launch", "replay", "gap", "barrier", "rates", "curves")
+"""What a probe measures; everything else is known."""
 
 
 @dataclass(frozen=True)
@@ -18,11 +31,18 @@ class DeviceProfile:
     cache       bytes of the last level of cache; `unit_cache` bytes of the private one next to a unit
     flops       operations a second by element type: ((name, rate), ...); matrix units where the type has them
     launch      seconds that one kernel launch costs the host
+    replay      seconds that a CUDA graph of one kernel takes beside the kernel's work; on a CPU those of a call
+    gap         seconds from the end of one kernel of a CUDA graph to the start of the next
+    barrier     seconds in which all programs of a kernel meet
+    rates       elements a second of exp, erf and div on f32, out of registers
+    curves      bandwidth by the bytes that a kernel moves in all, what `replay` says left out: "copy" and "read" from
+                memory, "near" a copy within the last level of cache; on a CPU "write" too, and each also on one core
+                ("copy 1")
     lanes       threads in a warp, or 32-bit vector lanes of a CPU
     shared_block, shared_unit     bytes of shared memory that one program, one unit may take
     registers, thread_registers   32-bit registers of a unit, and the most for one thread
     threads     threads in flight on a unit
-    measured    True where bandwidth and launch come from a probe of this very device
+    measured    True where MEASURED come from a probe of this very device
     """
 
     name: str
@@ -40,12 +60,52 @@ class DeviceProfile:
     registers: int = 0
     thread_registers: int = 0
     threads: int = 1
+    replay: float = 0.0
+    gap: float = 0.0
+    barrier: float = 0.0
+    rates: Named = ()
+    curves: tuple[tuple[str, Curve], ...] = ()
     measured: bool = False
 
     def flops_of(self, dtype: str) -> float:
         """Operations a second on the element type named (f32, bf16, ...); a type without an entry has f32's rate."""
         rates = dict(self.flops)
         return rates.get(dtype, rates["f32"])
+
+    def rate(self, curve: str, moved: float) -> float:
+        """Bytes a second at which a kernel moves `moved` bytes in all, by the curve named; without one, bandwidth.
+
+        Between two sizes it is a power of the size. Below the first one the time is that of the first: latency.
+        """
+        points = dict(self.curves).get(curve, ())
+        if not points:
+            return self.bandwidth
+        if moved <= points[0][0]:
+            return points[0][1] * max(moved, 1.0) / points[0][0]
+        for (low, slow), (high, fast) in pairwise(points):
+            if moved < high:
+                share = math.log(moved / low) / math.log(high / low)
+                return slow * (fast / slow) ** share
+        return points[-1][1]
+
+    def seconds(self, curve: str, moved: float) -> float:
+        """Seconds in which a kernel moves `moved` bytes, by the curve named."""
+        return moved / self.rate(curve, moved) if moved > 0 else 0.0
+
+    def measurement(self) -> dict[str, Any]:
+        """What was measured, as JSON values."""
+        return {name: getattr(self, name) for name in MEASURED}
+
+    def with_measurement(self, found: Any) -> DeviceProfile | None:
+        """The profile with what `measurement` gave; None where `found` is something else."""
+        kinds: Mapping[str, Any] = {f.name: f.type for f in fields(self)}
+        try:
+            numbers: dict[str, Any] = {n: float(found[n]) for n in MEASURED if kinds[n] == "float"}
+            rates = tuple((str(n), float(v)) for n, v in found["rates"])
+            curves = tuple((str(n), tuple((float(b), float(r)) for b, r in points)) for n, points in found["curves"])
+        except (KeyError, TypeError, ValueError):
+            return None
+        return replace(self, **numbers, rates=rates, curves=curves, measured=True)
 
     @property
     def target(self) -> str:
@@ -69,5 +129,21 @@ class DeviceProfile:
             )
         else:
             lines.append(f"  a core: {self.lanes} lanes of 32 bits, private cache {self.unit_cache / 2**10:.4g} KiB")
-        lines.append("  bandwidth and launch cost measured here" if self.measured else "  from the table, not measured")
+        times = {"graph of one kernel": self.replay, "gap in a graph": self.gap, "barrier": self.barrier}
+        times = {} if self.kind == "cpu" else times
+        if known := [f"{name} {seconds * 1e6:.3g} us" for name, seconds in times.items() if seconds]:
+            lines.append("  " + ", ".join(known))
+        if self.rates:
+            lines.append("  G elements/s: " + ", ".join(f"{n} {rate / 1e9:.4g}" for n, rate in self.rates))
+        lines += [
+            f"  {name}, GB/s: " + ", ".join(f"{_size(moved)} {rate / 1e9:.4g}" for moved, rate in points)
+            for name, points in self.curves
+        ]
+        lines.append("  measured here" if self.measured else "  from the table, not measured")
         return "\n".join(lines)
+
+
+def _size(moved: float) -> str:
+    """Bytes as people write them: 64 KiB, 1 GiB."""
+    power = min(3, int(math.log2(max(moved, 1))) // 10)
+    return f"{moved / 2 ** (10 * power):.4g} {('B', 'KiB', 'MiB', 'GiB')[power]}"

@@ -125,6 +125,11 @@ TABLE: dict[str, DeviceProfile] = {p.name: p for p in (*_GPUS, cpu("avx512", 16)
 """Every known device by name."""
 
 
+def gpus() -> tuple[str, ...]:
+    """The names of the known GPUs."""
+    return tuple(p.name for p in _GPUS)
+
+
 def _plain(name: str) -> str:
     return "".join(c for c in name.lower() if c.isalnum())
 

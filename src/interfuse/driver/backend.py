@@ -20,6 +20,7 @@ from interfuse.base.knobs import Knobs
 from interfuse.base.record import Record
 from interfuse.capture.decompositions import table
 from interfuse.driver.compiler import Compiled, Runner, Watcher, compile_graph
+from interfuse.driver.device import Device
 from interfuse.driver.options import Options, parts, read
 
 DISABLED = "INTERFUSE_DISABLE is set, so PyTorch runs the model unchanged: unset it to compile."
@@ -29,16 +30,22 @@ DISABLED = "INTERFUSE_DISABLE is set, so PyTorch runs the model unchanged: unset
 class Backend:
     """A torch.compile backend that keeps what it compiled: `compiled` grows by one for each graph.
 
-    `watch(stage)` is told when a stage begins; after stage `stop` no other runs, and graphs run as captured.
+    `watch(stage)` is told when a stage begins; after stage `stop` no other runs, and graphs run as captured. With
+    `absent` they are planned for that device, which need not be here.
     `warn=True` warns of names to switch off that are no region's; who knows when all is compiled calls `check_off`.
     """
 
     def __init__(
-        self, options: Options | None = None, watch: Watcher | None = None, stop: str = "", warn: bool = False
+        self,
+        options: Options | None = None,
+        watch: Watcher | None = None,
+        stop: str = "",
+        warn: bool = False,
+        absent: Device | None = None,
     ) -> None:
         self.options = options or Options()
         self.compiled: list[Compiled] = []
-        self._watch, self._stop, self._warn = watch, stop, warn
+        self._watch, self._stop, self._warn, self._absent = watch, stop, warn, absent
 
     def __getstate__(self) -> Options:
         """Copies and pickles of a compiled model carry the options and compile for themselves."""
@@ -91,7 +98,7 @@ class Backend:
         _name_inputs(gm, names)
         if kind == "backward":
             _keep_saved_values()
-        made = compile_graph(gm, inputs, knobs, kind, self._watch, self._stop)
+        made = compile_graph(gm, inputs, knobs, kind, self._watch, self._stop, self._absent)
         self.compiled.append(made)
         self._warn_off(made.record, knobs, kind)
         return _boxed(made.run)

@@ -91,10 +91,12 @@ def compile_graph(
     name: str = "graph",
     watch: Watcher | None = None,
     stop: str = "",
+    absent: Device | None = None,
 ) -> Compiled:
     """Compile one ATen graph. `inputs` are its example inputs (fake or real); never raises for want of a lowering.
 
-    After stage `stop` no other runs, and the graph runs as captured.
+    After stage `stop` no other runs, and the graph runs as captured. What is `absent` is planned for instead of the
+    graph's own device.
     """
     record, found = Record(), Stages()
     stage = _stages(record, knobs, watch, stop)
@@ -102,7 +104,7 @@ def compile_graph(
         with stage("capture"):
             graph = import_graph(gm, inputs, name)
             found.graphs["capture"] = graph
-            found.device = device = device_of(graph.device, knobs)
+            found.device = device = absent or device_of(graph.device, knobs)
             _note_model(graph, device, record)
             if device.why:
                 record.add("warning", "device", error=device.why)

@@ -15,20 +15,24 @@ from interfuse.base.errors import (
     BuildError,
     CacheError,
     CompilerMissingError,
+    DeviceError,
     InterfuseError,
     LaunchError,
     UnsupportedError,
 )
 from interfuse.base.knobs import Knobs
 from interfuse.base.record import Record
+from interfuse.base.store import Store
 from interfuse.build import compilers
 from interfuse.build import cpp as build_cpp
 from interfuse.build import triton as build_triton
 from interfuse.build.cache import Cache, open_cache
+from interfuse.build.contents import RESULTS
 from interfuse.build.cpp import Artifact
 from interfuse.build.resources import Resources, check
 from interfuse.device import cpu
 from interfuse.device.profile import DeviceProfile
+from interfuse.device.table import find, gpus
 from interfuse.emit import cpp as emit_cpp
 from interfuse.emit import trampoline
 from interfuse.emit import triton as emit_triton
@@ -39,7 +43,8 @@ from interfuse.plan.candidates import PROVIDERS
 from interfuse.run import cpu as run_cpu
 from interfuse.run import gpu as run_gpu
 from interfuse.run.gpu_pack import PackLauncher
-from interfuse.run.providers import probe
+from interfuse.run.providers import probe as probe_provider
+from interfuse.tune import probe
 
 Launchers = Mapping[str, Any]
 Built = tuple[Launchers, Mapping[str, str]]
@@ -48,18 +53,26 @@ Built = tuple[Launchers, Mapping[str, str]]
 
 @dataclass(frozen=True)
 class Device:
-    """`target` is None where no kernels can be generated (no compiler, no Triton); `why` says so then."""
+    """`target` is None where no kernels can be generated (no compiler, no Triton); `why` says so then. What is not
+    `here` can be planned and compiled for, not run.
+    """
 
     torch_device: torch.device
     profile: DeviceProfile
     target: Target | None
     vector: str = ""
     why: str = ""
+    here: bool = True
 
     def key(self) -> str:
         """What race results depend on beside the region: device, library versions and precision flags."""
         flags = (torch.backends.cuda.matmul.allow_tf32, torch.get_float32_matmul_precision(), torch.get_num_threads())
         return f"{self.profile.name}/{self.profile.units}/{torch.__version__}/{self.vector}/{flags}"
+
+    @property
+    def probe_key(self) -> str:
+        """What a probe's figures depend on beside the probe itself."""
+        return f"{self.profile.name}/{self.profile.units}/{torch.__version__}"
 
     def is_capturing(self) -> bool:
         """True while the user captures a CUDA graph on the current stream: nothing may wait for the device then."""
@@ -68,10 +81,12 @@ class Device:
     def unavailable(self, graph: Graph) -> Mapping[str, str]:
         """The providers that cannot be used for some matrix product of `graph`, with the reason."""
         found: dict[str, str] = {}
+        if not self.here:
+            return found
         types = {o.dtype for c in graph.calls for o in c.outs if o is not None and o.op == "linear"}
         for activation, provider in PROVIDERS.get(self.profile.kind, {}).items():
             for dtype in types:
-                reason = probe(provider, dtype, str(self.torch_device), {"activation": activation})
+                reason = probe_provider(provider, dtype, str(self.torch_device), {"activation": activation})
                 if reason is not None and provider not in found:
                     found[provider] = reason
         return found
@@ -95,8 +110,52 @@ class Device:
         )
 
 
+def names_here() -> list[str]:
+    """What PyTorch calls the devices of this machine that there can be kernels for."""
+    return ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+
+
 def device_of(name: str, knobs: Knobs) -> Device:
-    """The device called `name` by PyTorch. Other kinds than CPU and CUDA get library calls only."""
+    """The device called `name` by PyTorch, as an earlier probe found it. Other kinds than CPU and CUDA get library
+    calls only.
+    """
+    known = _unmeasured(name, knobs)
+    path = knobs.cache_dir / RESULTS
+    if not knobs.cache or not path.is_file():
+        return known
+    store = Store(path)
+    try:
+        return replace(known, profile=probe.stored(known.profile, store, known.probe_key))
+    finally:
+        store.close()
+
+
+def measure(name: str, knobs: Knobs, told: probe.Told | None = None) -> Device:
+    """The device called `name`, measured now; what is found is kept for later processes.
+
+    DeviceError where no kernels are generated for it.
+    """
+    known = _unmeasured(name, knobs)
+    if known.target is None:
+        raise DeviceError(f"{name} cannot be measured: {known.why.rstrip('.')}.")
+    record = Record()
+
+    def build(kernels: Sequence[Kernel]) -> Launchers:
+        launchers, failed = known.build(kernels, knobs, record)
+        if failed:
+            raise DeviceError(f"{name} cannot be measured: {next(iter(failed.values())).rstrip('.')}.")
+        return launchers
+
+    found = probe.probe(known.profile, known.target, known.torch_device, build, told)
+    store = Store(knobs.cache_dir / RESULTS if knobs.cache else None, record)
+    try:
+        probe.keep(found, store, known.probe_key)
+    finally:
+        store.close()
+    return replace(known, profile=found)
+
+
+def _unmeasured(name: str, knobs: Knobs) -> Device:
     device = torch.device(name)
     if device.type == "cuda":
         return Device(device, run_gpu.profile_of(device.index or 0), GPU)
@@ -108,6 +167,15 @@ def device_of(name: str, knobs: Knobs) -> Device:
         return Device(device, profile, replace(CPU, programs=profile.units), compilers.vector_level(knobs))
     except CompilerMissingError as error:
         return Device(device, profile, None, why=str(error))
+
+
+def absent(name: str) -> Device:
+    """The GPU of the table that `name` names, to plan for without it. DeviceError lists the known ones."""
+    profile = find(name)
+    if profile.kind == "cpu":
+        raise DeviceError(f"{profile.name} is no GPU: name one of {', '.join(gpus())}.")
+    target = replace(GPU, programs=profile.units, enough=profile.units)
+    return Device(torch.device("cuda"), profile, target, here=False)
 
 
 def _build_cpu(kernels: Sequence[Kernel], device: Device, knobs: Knobs, record: Record) -> Built:
