@@ -3,18 +3,24 @@
 In: parts of case names (all without any). Out: bench/results/memory_cuda.json: for each case microseconds of eager,
 Interfuse and Inductor (default and max-autotune), under graph replay and as plain calls, beside the ceiling twin
 (bench/twin.py), the time of a null kernel and of a null graph. Each case runs in a process of its own, all contenders
-interleaved in it, the second-level cache flushed by reading. Results are written after each case; a case that the file
-has at this commit is not run again.
+interleaved in it, the second-level cache flushed by reading. Before that, processes side by side compile every
+contender's kernels into the caches on disk; whatever is measured, autotuning included, has the GPU to itself. Results
+are written after each case; a case that the file has at this commit is not run again.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import math
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +37,9 @@ from bench.twin import twins
 from interfuse.tune.bench import Timing, compare
 
 CASE_SECONDS = 240
+READY = 3
+"""Processes at a time when measuring: one measures while the others start."""
+
 MODES = {"inductor": None, "inductor_max": "max-autotune-no-cudagraphs"}
 PEERS = ("inductor", "inductor_max", "inductor_plain", "inductor_max_plain")
 """Inductor's four: default and max-autotune, under graph replay and as plain calls."""
@@ -50,12 +59,36 @@ def size(tensors: Iterable[torch.Tensor]) -> int:
     return sum(t.numel() * t.element_size() for t in tensors)
 
 
-def contenders(case: Case, peers: bool) -> dict[str, Callable[..., Any]]:
-    """Eager and the compiled forms of a case's function, by name."""
-    found = {"eager": case.function, "interfuse": interfuse.compile(case.function, dynamic=case.dynamic)}
+def contenders(case: Case, peers: bool, **options: Any) -> dict[str, Callable[..., Any]]:
+    """Eager and the compiled forms of a case's function, by name; `options` go to Interfuse."""
+    found = {"eager": case.function, "interfuse": interfuse.compile(case.function, dynamic=case.dynamic, **options)}
     for name, mode in MODES.items() if peers else ():
         found[name] = torch.compile(case.function, dynamic=case.dynamic, mode=mode)
     return found
+
+
+def prepare(case: Case) -> None:
+    """Compile every contender, so that the caches on disk have its kernels. What autotuning chooses beside other work
+    is not kept.
+    """
+    import torch._inductor.config
+
+    torch._inductor.config.autotune_local_cache = False
+    inputs = case.inputs()
+    with torch.no_grad():
+        for f in contenders(case, True, race=False).values():
+            try:
+                f(*inputs)
+            except Exception:  # told when it is measured
+                continue
+
+
+@contextmanager
+def alone(lock: Path) -> Iterator[None]:
+    """Holds the GPU against other processes with the same lock."""
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
 
 
 def measure(case: Case, rounds: int, peers: bool = True) -> dict[str, Any]:
@@ -119,17 +152,30 @@ def gain(rows: Mapping[str, Any], names: Iterable[str]) -> tuple[float, int]:
     return (math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else float("nan")), len(ratios)
 
 
-def in_a_process(name: str, args: argparse.Namespace) -> dict[str, Any]:
-    """One case measured by a fresh process; what kept it from that under "fails"."""
-    command = [sys.executable, "-m", "bench.memory", "--case", name, "--rounds", str(args.rounds)]
-    command += ["--no-peers"] if args.no_peers else []
+def in_a_process(name: str, *options: str) -> dict[str, Any]:
+    """What a fresh process with these options prints of a case; what kept it from that under "fails"."""
+    command = [sys.executable, "-m", "bench.memory", "--case", name, *options]
+    own = os.environ | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}  # a pool of compilers a process would be many
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=CASE_SECONDS, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=CASE_SECONDS, check=False, env=own)
         return json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
         return {"fails": f"took more than {CASE_SECONDS} s"}
     except (json.JSONDecodeError, IndexError):
         return {"fails": (done.stderr.strip().splitlines() or ["no output"])[-1]}
+
+
+def side_by_side(
+    names: Iterable[str], workers: int, options: Iterable[str], console: Console, told: str
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each case by a process of its own, so many at a time; with a progress bar, in the order in which they end."""
+    with ThreadPoolExecutor(workers) as pool:
+        jobs = {pool.submit(in_a_process, name, *options): name for name in names}
+        try:
+            for job in track(as_completed(jobs), told, total=len(jobs), console=console):
+                yield jobs[job], job.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def main() -> int:
@@ -143,11 +189,18 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=RESULTS / "memory_cuda.json")
     parser.add_argument("--commit", default=commit(), help="the commit that is measured, where this is no git checkout")
     parser.add_argument("--case", help=argparse.SUPPRESS)
+    parser.add_argument("--prepare", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--lock", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if not torch.cuda.is_available():
         parser.error("PyTorch sees no GPU here; run this on a machine with one.")
+    if args.case and args.prepare:
+        prepare(CASES[args.case])
+        print("{}")
+        return 0
     if args.case:
-        print(json.dumps(measure(CASES[args.case], args.rounds, not args.no_peers)))
+        with alone(args.lock):
+            print(json.dumps(measure(CASES[args.case], args.rounds, not args.no_peers)))
         return 0
     data = json.loads(args.out.read_text()) if args.out.exists() else {"cases": {}}
     for path in args.merge:
@@ -156,9 +209,14 @@ def main() -> int:
     chosen = [n for n in CASES if not args.parts or any(p in n for p in args.parts)]
     left = [n for n in chosen if args.again or data["cases"].get(n, {}).get("commit") != args.commit]
     console = Console()
-    for name in track(left, "measuring", console=console):
-        data["cases"][name] = {**in_a_process(name, args), "commit": args.commit}
-        save(args.out, data)
+    if not args.no_peers:
+        for _ in side_by_side(left, os.cpu_count() or 1, ["--prepare"], console, "compiling"):
+            pass
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["--rounds", str(args.rounds), "--lock", f"{folder}/gpu", *(["--no-peers"] if args.no_peers else [])]
+        for name, row in side_by_side(left, READY, options, console, "measuring"):
+            data["cases"][name] = {**row, "commit": args.commit}
+            save(args.out, data)
     console.print(table({n: data["cases"][n] for n in CASES if n in data["cases"]}))
     for label, names in (("the first 41", FIRST), ("all", CASES)):
         mean, count = gain(data["cases"], names)

@@ -17,6 +17,8 @@ BLOCK = 2048
 PIECES = (1, 2, 4, 8)
 """Blocks of the largest tensor that one program takes."""
 
+MOST_TENSORS = 12
+
 SMALL = 0.005
 """Tensors below this share of the largest (weights, row results) stay with the first programs."""
 
@@ -43,9 +45,14 @@ def words(tensor: torch.Tensor) -> torch.Tensor:
     return flat[: flat.numel() // 4 * 4].view(torch.int32)
 
 
+def together(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The same number of words in one tensor where there are more tensors than a kernel should have arguments."""
+    return [torch.cat(tensors)] if len(tensors) > MOST_TENSORS else tensors
+
+
 def twins(reads: Sequence[torch.Tensor], writes: Sequence[torch.Tensor]) -> dict[str, Callable[[], Any]]:
     """Twins of a kernel with these dense tensors, by the length of a piece."""
-    ins, outs = ([words(t) for t in side if t.numel() * t.element_size() >= 4] for side in (reads, writes))
+    ins, outs = (together([words(t) for t in side if t.numel() * t.element_size() >= 4]) for side in (reads, writes))
     most = max(t.numel() for t in (*ins, *outs))
     found = {}
     for pieces in PIECES:
