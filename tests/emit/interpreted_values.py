@@ -16,15 +16,19 @@ from hypothesis import strategies as st
 from interfuse.base.errors import UnsupportedError
 from interfuse.emit.triton import emit
 from interfuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType
+from interfuse.ir.evaluate import evaluate
+from interfuse.ir.layout import contiguous
 from interfuse.lower import split
-from interfuse.lower.families import Target
+from interfuse.lower.families import Target, Work, lower
 from interfuse.lower.kernel import Reduce, walk
+from interfuse.lower.schedule import Schedule
 from interfuse.run import gpu
 from interfuse.run.gpu_pack import PackLauncher
 from tests import gathers, joins, online, packs, parts, strategies, symbolic, targets
 from tests.emit import triton_cases as cases
 from tests.judge import judge_region
 from tests.kernels import BUILDERS, reference
+from tests.lower import test_families
 
 # The interpreter computes masked lanes with NumPy, which warns where a GPU is silent.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -236,3 +240,24 @@ def test_what_lies_outside_is_never_read(name: str, outside: int, target: str) -
     wrong = np.broadcast_to(wrong.reshape(*index.shape, *(1,) * (got.ndim - index.ndim)), got.shape)
     np.testing.assert_array_equal(got[~wrong], right[~wrong])
     assert np.isnan(got[wrong]).all() if got.dtype.kind == "f" else got[wrong].all(), "not of 0 is true"
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    (
+        Schedule((("row", 8),), warps=2),
+        Schedule((("row", 2), ("col", 32)), warps=1, stages=2, streamed=True),
+        Schedule((("row", 4), ("col", 64)), warps=4, stages=4, streamed=True),
+        Schedule(streamed=False, warps=16),
+    ),
+    ids=str,
+)
+def test_odd_schedules(schedule: Schedule) -> None:
+    inputs, outputs = test_families.two_outputs()
+    values = {n: _data("random", n.shape, n.dtype, k) for k, n in enumerate(inputs)}
+    layouts = {n: contiguous(n.shape) for n in (*inputs, *outputs)}
+    work = Work(tuple(outputs), frozenset(inputs), layouts)
+    kernel, reads = lower("region", work, targets.GPUS["gpu"], schedule=schedule)
+    got = cases.run(kernel, [values[n] for n in reads])
+    for one, wanted in zip(got, evaluate(outputs, values, True), strict=True):
+        np.testing.assert_allclose(one.reshape(wanted.shape), wanted, rtol=2e-5, atol=2e-6)

@@ -38,6 +38,7 @@ from interfuse.lower.kernel import (
     bounds_of,
     step_along,
 )
+from interfuse.lower.schedule import HELD, Schedule
 from interfuse.lower.statistics import expand_statistics, join_statistics
 from interfuse.lower.trace import Trace, Tracer
 from interfuse.lower.tree import statements
@@ -82,12 +83,16 @@ class Work:
     roots: tuple[Node, ...] = ()
 
 
-def lower(name: str, work: Work, target: Target, doc: tuple[str, ...] = ()) -> tuple[Kernel, tuple[Node, ...]]:
+def lower(
+    name: str, work: Work, target: Target, doc: tuple[str, ...] = (), schedule: Schedule | None = None
+) -> tuple[Kernel, tuple[Node, ...]]:
     """The kernel for `work`, and the input nodes behind its "in" parameters in order.
 
-    UnsupportedError says why one kernel cannot do it: an operator without text, a shape without a family. Outputs come
-    after inputs in the parameters, in the order of `work.outputs`.
+    What `schedule` says is done so, the rest as the family chooses. UnsupportedError says why one kernel cannot do it:
+    an operator without text, a shape without a family, a schedule that the family cannot have. Outputs come after
+    inputs in the parameters, in the order of `work.outputs`.
     """
+    schedule = schedule or Schedule()
     if any(n.dtype in OPAQUE for n in (*work.outputs, *work.inputs)):
         raise UnsupportedError("complex numbers: library only")
     work = replace(work, roots=work.roots or work.outputs)
@@ -96,16 +101,17 @@ def lower(name: str, work: Work, target: Target, doc: tuple[str, ...] = ()) -> t
     check_parts(nodes)
     domain = find(work.roots, work.inputs)
     if domain.reduces:
-        made = _reducing(work, domain, target)
+        made = _reducing(work, domain, target, schedule)
     else:
         domain, trace = _map_domain(work, target)
-        axes = _map_axes(domain, target)
+        axes = schedule.placed(_map_axes(domain, target), target.backend, target.lanes)
         made = _Made("map", axes, trace, *statements(trace, axes[-1]))
     params, reads = _params(made.trace, work)
     axes = made.axes
-    warps = _warps(axes) if target.backend == "triton" else 1
-    stages = _stages(made, target)
-    order = f"{made.family}/{target.backend}/{target.lanes}/{axes[-1].block}" if domain.reduces else ""
+    warps, stages = 1, 1
+    if target.backend == "triton":
+        warps, stages = schedule.warps or _warps(axes), schedule.stages or _stages(made, target)
+    order = _order(made, target, warps) if domain.reduces else ""
     sizes = _size_symbols(made.trace, axes)
     params = (*params, *made.scratch)
     return Kernel(name, params, axes, made.body, doc, sizes, made.family, warps, order, stages=stages), reads
@@ -122,7 +128,7 @@ class _Made:
     scratch: tuple[Param, ...]
 
 
-def _reducing(work: Work, domain: Domain, target: Target) -> _Made:
+def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) -> _Made:
     """A region with reductions or scans: held on chip where that is possible, else read step by step in each pass.
 
     What registers hold is read again for nothing, so that statistics are spelled in several passes there; elsewhere
@@ -130,8 +136,9 @@ def _reducing(work: Work, domain: Domain, target: Target) -> _Made:
     pass already is streamed.
     """
     once = any(n.op in ("spread", "expsum") for n in inside(work.roots, work.inputs))
-    target = replace(target, row_elements=0) if once else target
+    target = _asked(target, domain, True if once else schedule.streamed)
     axes = (_row_axes if domain.inner == 1 else _column_axes)(domain, target)
+    axes = schedule.placed(axes, target.backend, target.lanes)
     family = "row" if domain.inner == 1 else "column"
     if not once and _held(domain, axes, target):
         if target.backend == "cpp":  # registers hold no row: a second pass over it costs as much as the first
@@ -142,8 +149,20 @@ def _reducing(work: Work, domain: Domain, target: Target) -> _Made:
         body, scratch = statements(trace, axes[-1])
         if not scratch or (domain.inner == 1 and _bytes(scratch) <= target.scratch_bytes):
             return _Made("row, resident" if family == "row" else family, axes, trace, body, scratch)
+    if schedule.streamed is False:
+        raise UnsupportedError(f"the schedule {schedule} holds what does not fit on chip")
     trace = _trace(join_statistics(work.roots, work.inputs), work, domain, target)
     return _Made(f"{family}, streamed", axes, trace, *statements(trace, axes[-1], keep=False))
+
+
+def _asked(target: Target, domain: Domain, streamed: bool | None) -> Target:
+    """The target with as much room on chip as a schedule asks for: none to stream a domain, all to hold it."""
+    if streamed is None:
+        return target
+    if streamed:
+        return replace(target, row_elements=0)
+    elements = max(target.tile_elements, _power(domain.reduced) * target.lanes if domain.inner != 1 else 0)
+    return replace(target, row_elements=HELD, tile_elements=min(elements, HELD), scratch_bytes=8 * HELD)
 
 
 def _held(domain: Domain, axes: tuple[Axis, ...], target: Target) -> bool:
@@ -285,6 +304,13 @@ def _warps(axes: tuple[Axis, ...]) -> int:
     """
     each = 512 if axes[-1].role is Role.TILE else 256
     return min(16, max(1, _power(math.prod(a.block for a in axes)) // each))
+
+
+def _order(made: _Made, target: Target, warps: int) -> str:
+    """The key under which the bits of the reductions repeat: on a GPU whatever decides which thread adds what."""
+    if target.backend == "triton":
+        return f"{made.family}/triton/{'x'.join(str(a.block) for a in made.axes)}/{warps}"
+    return f"{made.family}/{target.backend}/{target.lanes}/{made.axes[-1].block}"
 
 
 def _stages(made: _Made, target: Target) -> int:
