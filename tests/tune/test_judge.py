@@ -98,3 +98,25 @@ def test_moved_inputs_are_near_wide_and_the_same_each_time() -> None:
     assert 0 < ((near - x).abs() / x.abs()).max() <= 2.0**-24
     assert torch.equal(near, moved([x])[0])
     assert ((moved([x.double()])[0] - x).abs() / x.abs()).max() <= 2.0**-52
+
+
+@pytest.mark.parametrize(("wrong", "by", "ok"), [(0, 0, True), (4, 1, True), (5, 1, False), (1, 2, False)])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn])
+def test_codes_behind_a_reduction_may_be_one_off_in_a_thousand(
+    dtype: torch.dtype, wrong: int, by: int, ok: bool
+) -> None:
+    eager = torch.arange(4096).remainder(90).to(torch.uint8)
+    got = eager.clone()
+    got[:wrong] += by
+    got, eager = (t.view(dtype) for t in (got, eager))
+    assert judge([got], [eager], None, codes={0}).ok == ok
+    assert judge([got], [eager], None).ok == (wrong == 0)
+
+
+def test_codes_change_sign_at_zero() -> None:
+    eager = torch.tensor([2.0**-9] * 2000).to(torch.float8_e4m3fn)  # the smallest number of this type
+    got = eager.clone()
+    got[0] = -0.0
+    assert judge([got], [eager], None, codes={0}).ok
+    got[0] = -(2.0**-9)
+    assert not judge([got], [eager], None, codes={0}).ok

@@ -1,14 +1,15 @@
 """Whether a result is as accurate as eager's. In: tensors of a candidate, of eager and of a float64 run. Out: an Error.
 
-The contract: integers and booleans are equal; NaN and infinities stand where eager and float64 agree that they stand;
-the root mean square distance from float64 is at most 1.5 times eager's, and the largest distance in each 4096 elements
-at most four times eager's, plus half an ulp for 16-bit results and two for wider ones, plus what moving the inputs by
-their last float32 bit does to the float64 run where the caller has made that run too (`moved`).
+The contract: integers, booleans and 8-bit floats are equal, but for one in a thousand by one code where they are
+rounded from a float that came through a reduction; NaN and infinities stand where eager and float64 agree that they
+stand; the root mean square distance from float64 is at most 1.5 times eager's, and the largest distance in each 4096
+elements at most four times eager's, plus half an ulp for 16-bit results and two for wider ones, plus what moving the
+inputs by their last float32 bit does to the float64 run where the caller has made that run too (`moved`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,9 @@ BLOCK = 4096
 RMS_FACTOR, BLOCK_FACTOR = 1.5, 4.0
 MOVED_RMS, MOVED_BLOCK = 3.0, 6.0
 """How often what moved inputs change is allowed on top, in root mean square and in a block."""
+
+CODES = 1e-3
+"""The share of codes rounded from a float that came through a reduction that may be one code off."""
 
 SEED = 7
 CLOSE_ULPS = 8.0
@@ -47,16 +51,21 @@ def judge(
     eager: Sequence[torch.Tensor],
     exact: Sequence[torch.Tensor] | None,
     nearby: Sequence[torch.Tensor] | None = None,
+    codes: Collection[int] = (),
 ) -> Error:
     """The worst Error over the tensors; `exact` None judges by closeness to eager.
 
-    `nearby` is the float64 run on `moved` inputs; without it an ill-conditioned function is held to more.
+    `nearby` is the float64 run on `moved` inputs; without it an ill-conditioned function is held to more. `codes` are
+    the positions of integers and 8-bit floats that are rounded from a float that came through a reduction.
     """
     if len(got) != len(eager):
         return Error(WORST, WORST)
     worst = Error(0.0, 0.0)
     for k, (g, e) in enumerate(zip(got, eager, strict=True)):
-        one = _one(g, e, None if exact is None else exact[k], None if nearby is None else nearby[k])
+        if k in codes:
+            one = _coded(g, e)
+        else:
+            one = _one(g, e, None if exact is None else exact[k], None if nearby is None else nearby[k])
         worst = Error(max(worst.rms, one.rms), max(worst.share, one.share))
     return worst
 
@@ -116,6 +125,25 @@ def _one(
     most = BLOCK_FACTOR * (_top(allowed) + slack * _top(size)) + MOVED_BLOCK * _top(spread)
     local = (_top(error) / (most + tiny)).max().item()
     return Error(_rms(error) / max(_rms(size), tiny), max(whole, local))
+
+
+def _coded(got: torch.Tensor, eager: torch.Tensor) -> Error:
+    """How many codes are off, as a share of `CODES`, and by how many codes at most."""
+    if got.dtype != eager.dtype or got.shape != eager.shape:
+        return Error(WORST, WORST)
+    apart = (_numbered(got) - _numbered(eager)).abs()
+    if not apart.numel():
+        return Error(0.0, 0.0)
+    share = max(float((apart > 0).double().mean()) / CODES, float(apart.max()))
+    return Error(0.0, min(share, WORST))
+
+
+def _numbered(t: torch.Tensor) -> torch.Tensor:
+    """Integers in the order of the values; the sign and magnitude of an 8-bit float become one signed number."""
+    if not t.is_floating_point():
+        return t.to(torch.int64)
+    bits = _bits(t).to(torch.int64)
+    return torch.where(bits >= 128, 128 - bits, bits)
 
 
 def _ulp(dtype: torch.dtype) -> float:

@@ -192,11 +192,11 @@ def measured(
             return result
         exact = exact_of(region, own, library, inputs)
         result.judged = "float64" if exact is not None else "eager, for it cannot run in float64"
-        runs = {}
+        runs, codes = {}, trial.codes(own)
         for k, candidate in enumerate(region.candidates):
             try:
                 run = trial.program(region, own, k, launchers, pool_bytes)
-                found = judge(run(*inputs), eager, exact)
+                found = judge(run(*inputs), eager, exact, codes=codes)
             except Exception as error:
                 result.out[candidate.label] = f"fails: {_first_line(error)}"
                 continue

@@ -22,6 +22,7 @@ from interfuse.ir.graph import Graph, Input, Literal, Output
 from interfuse.ir.index import Dim, at_sizes, minimum, symbols, unwrap
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node, make, topological
+from interfuse.ir.ops import JOINS, MOVES, REDUCES, SCANS
 from interfuse.plan.plan import KernelStep, LibraryStep, PackStep, Plan, Region
 from interfuse.run.launch import Launcher
 from interfuse.run.program import Program
@@ -83,6 +84,26 @@ def alone(region: Region, graph: Graph) -> Graph:
         symbols=(),
         outputs=tuple(Output(n, layout(n)) for n in region.outputs),
     )
+
+
+def codes(graph: Graph) -> frozenset[int]:
+    """The positions of the outputs of `graph` that are integers or 8-bit floats rounded from a float that came through
+    a reduction or a scan: where a sum in another order may put a value just beyond the middle between two codes.
+    """
+    outputs = [o.node for o in graph.outputs]
+    leaves = {i.node for i in graph.inputs}
+    summed, coded = set[Node](), set[Node]()
+    for n in topological([n for n in outputs if n is not None], leaves):
+        if n in leaves:
+            continue
+        wide = n.dtype.is_float and n.dtype.bytes > 1
+        rounds = n.op == "cast" and n.dtype.kind != "bool" and not summed.isdisjoint(n.inputs)
+        passes = n.op in MOVES | JOINS | {"copy", "cast"} and not coded.isdisjoint(n.inputs)
+        if wide and (n.op in REDUCES | SCANS or not summed.isdisjoint(n.inputs)):
+            summed.add(n)
+        elif not wide and (rounds or passes):
+            coded.add(n)
+    return frozenset(k for k, n in enumerate(outputs) if n in coded)
 
 
 def program(

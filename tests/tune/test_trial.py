@@ -1,0 +1,42 @@
+"""A region on its own. In: graphs. Out: which of their outputs are codes that a reduction may move."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from interfuse.capture.fx import import_graph
+from interfuse.tune.trial import codes
+
+
+def quantised(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    scale = x.abs().amax(-1, keepdim=True) / 127
+    return (x / scale).round().to(torch.int8), scale
+
+
+@pytest.mark.parametrize(
+    ("function", "want"),
+    [
+        (quantised, {0}),
+        (lambda x: quantised(x)[0].reshape(8, 4).to(torch.int32), {0}),
+        (lambda x: (x / x.sum()).to(torch.float8_e5m2), {0}),
+        (lambda x: x.cumsum(-1).long(), {0}),
+        (lambda x: (x * 3).to(torch.int8), set()),  # no reduction: exact
+        (lambda x: torch.softmax(x, -1).argmax(-1), set()),
+        (lambda x: x > x.mean(), set()),
+        (lambda x: (x > x.mean()).to(torch.int8), set()),
+        (lambda x: x.to(torch.int32).sum(), set()),
+        (lambda x: quantised(x)[0].to(torch.float32), set()),
+    ],
+)
+def test_codes_are_what_is_rounded_behind_a_reduction(function: object, want: set[int]) -> None:
+    found = []
+
+    def backend(gm: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
+        found.append(codes(import_graph(gm, inputs, "graph")))
+        return gm.forward
+
+    from torch._dynamo.backends.common import aot_autograd
+
+    torch.compile(function, backend=aot_autograd(fw_compiler=backend))(torch.randn(4, 8))  # type: ignore[arg-type]
+    assert [set(c) for c in found] == [want]
