@@ -3,7 +3,8 @@
 `compile(model)` gives a model that behaves as the original; `explain(model, inputs)` runs both and says what each fused
 region saved, measured, with the reason for every decision. `show` prints any stage of the compile, `bench` times the
 model beside eager, `bisect` names the region at fault where results are less accurate than they may be, `load` finds
-the models that the command line takes, `probe` measures the devices that are here.
+the models that the command line takes, `probe` measures the devices that are here,
+`whatif` plans for GPUs that are not.
 """
 
 from __future__ import annotations
@@ -19,10 +20,24 @@ if TYPE_CHECKING:
     from interfuse.driver.options import Options
     from interfuse.driver.probe import probe
     from interfuse.driver.show import show
+    from interfuse.driver.whatif import whatif
     from interfuse.report.ledger import Ledger
 
 __version__ = "0.1.0"
-__all__ = ["Ledger", "Options", "__version__", "bench", "bisect", "compile", "explain", "load", "once", "probe", "show"]
+__all__ = [
+    "Ledger",
+    "Options",
+    "__version__",
+    "bench",
+    "bisect",
+    "compile",
+    "explain",
+    "load",
+    "once",
+    "probe",
+    "show",
+    "whatif",
+]
 
 _HOMES = {
     "Ledger": "interfuse.report.ledger",
@@ -35,6 +50,7 @@ _HOMES = {
     "once": "interfuse.driver.bench",
     "probe": "interfuse.driver.probe",
     "show": "interfuse.driver.show",
+    "whatif": "interfuse.driver.whatif",
 }
 
 

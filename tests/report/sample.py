@@ -15,6 +15,10 @@ def candidate(label: str, family: str, launches: int, mib: float, predicted: flo
         "bytes": int(mib * MIB),
         "predicted_us": predicted,
         "error_bar": 0.3,
+        "parts": [["launch", 5.0], ["memory", predicted - 5.0], ["arithmetic", 0.0]],
+        "ceiling_us": predicted * 0.9,
+        "flops": 2.0 * mib * MIB,
+        "kernels": ["add_layer_norm"] if family == "row" else [],
     }
 
 
@@ -72,6 +76,8 @@ def compiled() -> Record:
         batch="8 x 128",
         plan="a41f",
         cached=True,
+        bandwidth=1e11,
+        peak_flops=1e12,
     )
     norm = [candidate("library", "library", 2, 7.5, 610.0), candidate("fused: row, resident", "row", 1, 4.5, 210.0)]
     for index in (0, 2):
@@ -151,9 +157,11 @@ def compiled() -> Record:
         key="ab12",
         cached=False,
         build_seconds=0.05,
-        registers=None,
-        spills=None,
-        shared_bytes=None,
+        registers=40,
+        spills=0,
+        shared_bytes=512,
+        warps=8,
+        occupancy=0.75,
     )
     record.add("stage", "capture", seconds=1.5)
     record.add("stage", "capture", seconds=0.5)

@@ -12,7 +12,7 @@ from rich.console import Console
 from interfuse.base.errors import OptionError
 from interfuse.base.record import Record
 from interfuse.report.ledger import Ledger, ledger
-from interfuse.report.table import figure
+from interfuse.report.figures import figure
 from interfuse.report.values import Change
 from tests.report.sample import MIB, add_region, candidate, compiled, measured
 
@@ -27,14 +27,18 @@ MEASURED = """
     error, rms       2.1e-07    1.6e-07  0.76x        2.0e-07  against float64
     peak memory     96.0 MiB   71.0 MiB  -26 %   not measured  above inputs and parameters
 
-    region            times  launches   traffic MiB  predicted us     measured us  error  decision
-    linear + gelu         1    2 -> 2  18.0 -> 18.0         4,000  4,110 -> 4,110         library; the library is 9 %
-                                                                                          faster
-    add + layer_norm      2    4 -> 2  15.0 -> 9.00           420    1,220 -> 440  0.75x  fused: row, resident; 2.77x
-                                                                                          faster
-    matmul[b]             1    1 -> 1  6.00 -> 6.00         2,000    not measured         kept; no other way to run it
-    nonzero               1    1 -> 1  1.00 -> 1.00          10.0    not measured         kept; its result's size
-                                                                                          depends on data
+    region            times  launches   traffic MiB  predicted us     measured us  ceiling  error  decision
+    linear + gelu         1    2 -> 2  18.0 -> 18.0         4,000  4,110 -> 4,110     85 %         library; the
+                                                                                                   library is 9 %
+                                                                                                   faster
+    add + layer_norm      2    4 -> 2  15.0 -> 9.00           420    1,220 -> 440     86 %  0.75x  fused: row,
+                                                                                                   resident; 2.77x
+                                                                                                   faster
+    matmul[b]             1    1 -> 1  6.00 -> 6.00         2,000    not measured                  kept; no other way
+                                                                                                   to run it
+    nonzero               1    1 -> 1  1.00 -> 1.00          10.0    not measured                  kept; its result's
+                                                                                                   size depends on
+                                                                                                   data
 
     not fused: 3 views (free: they launch nothing)
     not fused: 1 x aten.nonzero.default (its result's size depends on data)
@@ -51,6 +55,13 @@ REGION = """
     eager                                 2         7.50
     library                               2         7.50    610 +-30 %  610 (600 to 630)     2.0e-07        60 %
     fused: row, resident (chosen)         1         4.50    210 +-30 %  220 (218 to 225)     1.5e-07        45 %
+
+    ceiling: 189 us to move the bytes once, at the table's bandwidth; measured 220 us, 86 % of that speed
+    roofline: 2.00 operations a byte, the ridge is at 10.0: memory-bound
+    predicted, us: launch 5.00, memory 205; memory takes longest
+
+    kernel          registers  spills  shared KiB  warps  occupancy
+    add_layer_norm         40       0        0.50      8       75 %
     not merged with linear: a matrix product runs through the library
 """
 

@@ -8,7 +8,8 @@ from rich.table import Table
 from interfuse.base.knobs import current
 from interfuse.build.contents import contents
 from interfuse.cli.common import command, note, output, progress
-from interfuse.report.table import MIB, figure
+from interfuse.report.figures import figure
+from interfuse.report.table import MIB
 
 app = typer.Typer(help="Built kernels and race results: list, size, clear, verify.", no_args_is_help=True)
 

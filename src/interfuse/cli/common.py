@@ -22,7 +22,7 @@ from interfuse.base.errors import CacheError, InterfuseError, OptionError
 from interfuse.base.knobs import current
 from interfuse.build import compilers
 from interfuse.build.cache import open_cache
-from interfuse.report.table import WIDTH
+from interfuse.report.figures import WIDTH
 
 if TYPE_CHECKING:
     from interfuse.driver.compiler import Watcher

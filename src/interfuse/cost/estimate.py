@@ -2,13 +2,45 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Predicted seconds, the relative error bar (0.3 is plus or minus 30 %), and the parts: memory, compute, launch."""
+    """Predicted seconds, and the relative error bar: 0.3 is plus or minus 30 %.
+
+    parts   seconds that each thing takes by itself: launch, memory, cache, arithmetic, waiting; they overlap, so they
+            add up to more than `seconds`
+    floor   seconds that moving the bytes alone would take, launch included
+    flops   operations
+    """
 
     seconds: float
     error: float = 0.3
     parts: tuple[tuple[str, float], ...] = ()
+    floor: float = 0.0
+    flops: float = 0.0
+
+
+def in_turn(estimates: Sequence[Estimate], launch: float = 0.0, gap: float = 0.0) -> Estimate:
+    """All of them one after the other: what follows starts `gap` after the one before it ends, and not by a `launch` of
+    its own.
+    """
+    if len(estimates) == 1:
+        return estimates[0]
+    saved = (launch - gap) * max(len(estimates) - 1, 0)
+    parts: Counter[str] = Counter()
+    for e in estimates:
+        parts.update(dict(e.parts))
+    if "launch" in parts:
+        parts["launch"] -= saved  # type: ignore[assignment]
+    total = sum(e.seconds for e in estimates)
+    return Estimate(
+        total - saved,
+        sum(e.error * e.seconds for e in estimates) / total if total else 0.3,
+        tuple(parts.items()),
+        sum(e.floor for e in estimates) - saved,
+        sum(e.flops for e in estimates),
+    )

@@ -1,45 +1,120 @@
-"""The cost model. In: bytes, flops and launches of a way to run a region, and a device profile. Out: an Estimate.
+"""The cost model. In: what a way to run a region asks of a device (cost/features.py), the device. Out: an Estimate.
 
-time = launches x launch cost + the larger of bytes over bandwidth and flops over rate. Bandwidth falls where too few
-rows keep the units busy, and rises where everything fits the last-level cache. The error bar is wide until a device
-has been measured: the race decides what the bar cannot.
+On a GPU, as races measure: one CUDA graph, a second-level cache that holds something else. Four things take time and
+overlap; the longest decides, and the nearer the others come the more they add:
+
+    memory       distinct bytes, and those read again that the cache has lost by then, at the bandwidth of that size
+    cache        whole sectors that all programs ask for, at the second-level cache's bandwidth
+    arithmetic   plain operations at the device's rate, exp, erf and div at theirs
+    waiting      a program waits for memory at each step and for its other warps at each meeting; as many programs as
+                 fit the device wait at once
+
+The numbers in `Fit` are fitted to measured kernels (bench/fit.py); everything else is counted or the device's own. On a
+CPU the larger of memory and arithmetic counts.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from interfuse.cost.estimate import Estimate
+from interfuse.cost.features import Features, features
+from interfuse.cost.strides import strided_share
 from interfuse.cost.traffic import kernel_bytes
 from interfuse.device.profile import DeviceProfile
-from interfuse.ir.index import Expr, at_sizes, combine, product, symbols
+from interfuse.ir.index import at_sizes, product
 from interfuse.ir.node import Node
 from interfuse.ir.ops import TABLE
-from interfuse.lower.bounds import share
-from interfuse.lower.kernel import (
-    Kernel,
-    Let,
-    Load,
-    Reduce,
-    Role,
-    Scan,
-    Store,
-    Value,
-    bounds_of,
-    step_along,
-    walk,
-)
+from interfuse.lower.kernel import Kernel, Let, Reduce, Role, Scan, Value, walk
 
 CACHED_GAIN = 3.0
-"""How much faster bytes come from the last-level cache than from memory."""
+"""How much faster bytes come from a CPU's last-level cache than from memory, where nothing was measured."""
 
 STRIDED_LOSS = 4.0
-"""How many times slower an access is whose lanes do not lie side by side."""
+"""How many times slower an access of a CPU is whose lanes do not lie side by side."""
 
 ROW_LAUNCH = 0.05
 """What one member's row in a pack's table costs, as a share of a launch."""
+
+MOST_PROGRAMS = 32
+"""Programs that a unit holds at once, whatever they need."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What counting cannot tell, fitted to the kernels of bench/results/fit_cuda.json.
+
+    sharp       how little what overlaps adds: the parts are joined by the norm of this order
+    near        share of the near curve that all programs together get of the second-level cache
+    slots       share of the device's rate at which plain operations run
+    special     how many times the measured exp, erf and div take within a kernel
+    step        seconds that a program waits for memory before its first result
+    later       the same at each later step
+    meet        seconds of one meeting of a program's warps
+    registers   registers of a thread for each element that it holds; `base` for none
+    unit        bytes a second that one unit can ask for
+    requests    memory instructions of a warp that one unit takes a second
+    lost        share of the last-level cache from which on what is read again is lost
+    """
+
+    sharp: float = 8.0
+    near: float = 1.2
+    slots: float = 0.6
+    special: float = 0.65
+    step: float = 1.23e-6
+    later: float = 0.02e-6
+    meet: float = 0.024e-6
+    registers: float = 2.6
+    base: float = 20.0
+    unit: float = 55e9
+    requests: float = 0.24e9
+    lost: float = 0.5
+
+
+FITTED = Fit()
+ERROR, ERROR_UNMEASURED = 0.3, 0.6
+"""Error bars: nine of ten measured kernels lie within the first one."""
+
+
+def predicted(f: Features, profile: DeviceProfile, fit: Fit = FITTED) -> Estimate:
+    """Seconds of one launch on a GPU."""
+    threads = f.warps * profile.lanes
+    registers = min(profile.thread_registers, fit.base + fit.registers * f.lanes / threads)
+    fitting = min(MOST_PROGRAMS, profile.threads / threads, profile.registers / (registers * threads))
+    at_once = profile.units * max(1.0, math.floor(fitting))
+    lost = f.again if min(f.programs, at_once) * f.span > fit.lost * profile.cache else 0.0
+    moved = f.moved + lost
+    memory = _memory(moved, f, profile)
+    busy = min(f.programs, profile.units)
+    cache = max(
+        f.through / min(fit.near * profile.rate("near", f.through), busy * fit.unit),
+        f.requests / (busy * fit.requests),
+    )
+    rates, share = dict(profile.rates), busy / profile.units
+    special = sum(n / rates[op] for op, n in (("exp", f.exp), ("erf", f.erf), ("div", f.div)) if op in rates)
+    arithmetic = (f.slots / (fit.slots * profile.flops_of("f32") / 2) + fit.special * special) / share
+    waves = max(1.0, f.programs / at_once)
+    waiting = waves * (fit.step + fit.later * max(f.trips - 1, 0) + fit.meet * f.meets)
+    parts = (("memory", memory), ("cache", cache), ("arithmetic", arithmetic), ("waiting", waiting))
+    work = sum(seconds**fit.sharp for _, seconds in parts) ** (1 / fit.sharp)
+    launch = profile.replay or profile.launch
+    return Estimate(
+        launch + work,
+        ERROR if profile.measured else ERROR_UNMEASURED,
+        (("launch", launch), *parts),
+        launch + _memory(f.moved, f, profile),
+        f.slots + 8 * f.exp + 16 * f.erf + 4 * f.div,
+    )
+
+
+def _memory(moved: float, f: Features, profile: DeviceProfile) -> float:
+    """Seconds of so many bytes, of which as many are read as of those that `f` moves."""
+    slow, fast = profile.seconds("copy", moved), profile.seconds("read", moved)
+    read = f.read / f.moved if f.moved else 0.0
+    # Half of what a copy moves is read.
+    return slow + (fast - slow) * max(0.0, 2 * read - 1)
 
 
 def kernel_flops(kernel: Kernel, sizes: Mapping[str, int]) -> int:
@@ -57,43 +132,34 @@ def kernel_flops(kernel: Kernel, sizes: Mapping[str, int]) -> int:
     return total
 
 
-def _straight(index: Expr) -> Expr:
-    """The index as it is where nothing is at its least or most: past the ends that a padding reflects or repeats."""
-    if not index.args:
-        return index
-    if index.op in ("min", "max"):
-        return max((_straight(a) for a in index.args), key=lambda a: len(symbols(a)))
-    return combine(index.op, [_straight(a) for a in index.args])
+def estimate(
+    moved: float,
+    flops: float,
+    launches: int,
+    profile: DeviceProfile,
+    *,
+    share: float = 1.0,
+    slack: float = 1.0,
+    reached: float = 1.0,
+    dtype: str = "f32",
+) -> Estimate:
+    """Predicted seconds for `launches` launches that move `moved` bytes and do `flops` operations on `dtype` in all.
 
-
-def strided_share(kernel: Kernel, sizes: Mapping[str, int]) -> float:
-    """The share of accesses whose neighbours along the lanes do not lie side by side; along the best of several axes
-    of lanes. What is read within bounds counts as often as it is read.
+    share    the part of the device that the work keeps busy, from 0 to 1
+    slack    how many times the bytes' time is needed
+    reached  the share of the peak rate of operations that is reached
     """
-    extents = {a.name: at_sizes(a.extent, sizes) for a in kernel.axes}
-    accesses = [
-        (replace(s, index=_straight(s.index)), math.prod(share(b, extents, sizes) for b in bounds_of(s)))
-        for s in walk(kernel.body)
-        if isinstance(s, (Load, Store))
-    ]
-    lanes = [a.symbol for a in kernel.axes if a.block > 1] or [kernel.axes[-1].symbol]
-    bad = min(sum(w for s, w in accesses if step_along(s, lane) not in (0, 1, -1)) for lane in lanes)
-    return bad / max(sum(w for _, w in accesses), 1)
-
-
-def estimate(bytes_moved: float, flops: float, launches: int, profile: DeviceProfile, share: float = 1.0) -> Estimate:
-    """Predicted seconds for `launches` launches that move `bytes_moved` bytes and do `flops` operations in all.
-
-    `share` is the part of the device that the work keeps busy, from 0 to 1.
-    """
-    bandwidth = profile.bandwidth * (CACHED_GAIN if bytes_moved <= profile.cache / 2 else 1.0)
-    memory = bytes_moved / (bandwidth * share)
-    compute = flops / (profile.flops_of("f32") * share)
-    launch = launches * profile.launch
+    fits = profile.kind == "cpu" and not profile.curves and moved * slack <= profile.cache / 2
+    memory = profile.seconds("copy", moved * slack) / (CACHED_GAIN if fits else 1.0)
+    compute = flops / profile.flops_of(dtype)
+    first = profile.replay or profile.launch
+    launch = first + (launches - 1) * (profile.gap or first) if launches else 0.0
     return Estimate(
-        launch + max(memory, compute),
-        0.3 if profile.measured else 0.6,
-        (("launch", launch), ("memory", memory), ("compute", compute)),
+        launch + max(memory, compute / reached) / share,
+        ERROR if profile.measured else ERROR_UNMEASURED,
+        (("launch", launch), ("memory", memory / share), ("arithmetic", compute / (reached * share))),
+        launch + max(memory / slack, compute),
+        flops,
     )
 
 
@@ -113,24 +179,37 @@ def pack_estimate(
 
 def _launched(kernels: Sequence[Kernel], profile: DeviceProfile, sizes: Mapping[str, int]) -> Estimate:
     """One launch of the programs of all `kernels`."""
+    if profile.kind != "cpu":
+        first, *others = (features(k, sizes) for k in kernels)
+        return predicted(sum(others, first), profile)
+    return _on_cpu(kernels, profile, sizes)
+
+
+def _on_cpu(kernels: Sequence[Kernel], profile: DeviceProfile, sizes: Mapping[str, int]) -> Estimate:
     axes = [[a for a in k.axes if a.role is Role.GRID] for k in kernels]
     grid = sum(math.prod(-(-at_sizes(a.extent, sizes) // a.block) for a in own) for own in axes)
     share = min(1.0, grid / profile.units)
     # Each kernel's bytes come from where they would come from alone: that is a matter of what ran before.
-    parts = [
+    each = [
         estimate(
-            kernel_bytes(k, sizes) * (1 + (STRIDED_LOSS - 1) * strided_share(k, sizes)),
+            kernel_bytes(k, sizes),
             kernel_flops(k, sizes),
             0,
             profile,
-            share,
+            share=share,
+            slack=1 + (STRIDED_LOSS - 1) * strided_share(k, sizes),
         )
         for k in kernels
     ]
-    totals = [("launch", profile.launch)] + [
-        (name, sum(dict(p.parts)[name] for p in parts)) for name in ("memory", "compute")
-    ]
-    return Estimate(profile.launch + sum(p.seconds for p in parts), parts[0].error, tuple(totals))
+    parts = [("launch", profile.launch)]
+    parts += [(name, sum(dict(e.parts)[name] for e in each)) for name in ("memory", "arithmetic")]
+    return Estimate(
+        profile.launch + sum(e.seconds for e in each),
+        each[0].error,
+        tuple(parts),
+        profile.launch + sum(e.floor for e in each),
+        sum(e.flops for e in each),
+    )
 
 
 def linear_flops(linear: Node, sizes: Mapping[str, int] | None = None) -> float:

@@ -67,9 +67,18 @@ def kernel_bytes(kernel: Kernel, sizes: Sizes | None = None) -> int:
     tell the place, each is taken to be another. What is read within bounds counts there alone. Scratch stays on chip
     and is not counted.
     """
+    return _kernel_bytes(kernel, sizes, (Load, Store))
+
+
+def read_bytes(kernel: Kernel, sizes: Sizes | None = None) -> int:
+    """Those of `kernel_bytes` that are read."""
+    return _kernel_bytes(kernel, sizes, (Load,))
+
+
+def _kernel_bytes(kernel: Kernel, sizes: Sizes | None, kinds: tuple[type, ...]) -> int:
     reached: dict[tuple[str, type], dict[tuple[Expr, frozenset[str], tuple[Bound, ...]], None]] = {}
     for stmt in walk(kernel.body):
-        if isinstance(stmt, (Load, Store)):
+        if isinstance(stmt, (Load, Store)) and isinstance(stmt, kinds):
             access = stmt.index, varies_over(stmt), bounds_of(stmt)
             reached.setdefault((stmt.param, type(stmt)), {})[access] = None
     extents = {a.name: _count(a.extent, sizes) for a in kernel.axes}

@@ -92,6 +92,16 @@ class DeviceProfile:
         """Seconds in which a kernel moves `moved` bytes, by the curve named."""
         return moved / self.rate(curve, moved) if moved > 0 else 0.0
 
+    def scaled(self, share: float) -> DeviceProfile:
+        """A device with `share` times the bandwidth and the arithmetic."""
+        return replace(
+            self,
+            bandwidth=self.bandwidth * share,
+            flops=tuple((n, rate * share) for n, rate in self.flops),
+            rates=tuple((n, rate * share) for n, rate in self.rates),
+            curves=tuple((n, tuple((b, rate * share) for b, rate in points)) for n, points in self.curves),
+        )
+
     def measurement(self) -> dict[str, Any]:
         """What was measured, as JSON values."""
         return {name: getattr(self, name) for name in MEASURED}

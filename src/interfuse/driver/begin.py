@@ -11,6 +11,7 @@ import torch
 
 from interfuse.driver.backend import Backend
 from interfuse.driver.compiler import Watcher
+from interfuse.driver.device import Device
 from interfuse.driver.measure import arguments, uncompiled
 from interfuse.driver.options import read
 
@@ -34,15 +35,17 @@ def begin(
     options: Mapping[str, Any],
     watch: Watcher | None = None,
     stop: str = "",
+    absent: Device | None = None,
 ) -> Begun:
-    """Run the model uncompiled, then compiled afresh for these inputs; `stop` names the last stage to run.
+    """Run the model uncompiled, then compiled afresh for these inputs; `stop` names the last stage to run,
+    `absent` a device to plan for instead of the model's own.
 
     Gradients are on or off as the caller has them. ModelError where PyTorch itself cannot run the model, OptionError
     for a bad option and where option `off` names no region.
     """
     torch._dynamo.reset()
     given, named = arguments(inputs), dict(kwargs or {})
-    backend = Backend(read(None, options), watch, stop=stop)
+    backend = Backend(read(None, options), watch, stop=stop, absent=absent)
     uncompiled(model, given, named)
     fast = torch.compile(model, backend=backend, dynamic=False)
     began = time.perf_counter()

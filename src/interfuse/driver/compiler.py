@@ -234,7 +234,15 @@ def _note_model(graph: Graph, device: Device, record: Record) -> None:
     """Write what was captured into the record: the model, and every call with what eager spends on it."""
     key = short(*(f"{c.target}{[o.shape if o else None for o in c.outs]}" for c in graph.calls))
     record.add(
-        "model", graph.name, device=graph.device, device_name=device.profile.name, torch=torch.__version__, plan=key
+        "model",
+        graph.name,
+        device=graph.device,
+        device_name=device.profile.name,
+        torch=torch.__version__,
+        plan=key,
+        bandwidth=device.profile.bandwidth,
+        peak_flops=device.profile.flops_of("f32"),
+        profiled=device.profile.measured,
     )
     for k, call in enumerate(graph.calls):
         record.add(

@@ -29,7 +29,7 @@ from interfuse.build import triton as build_triton
 from interfuse.build.cache import Cache, open_cache
 from interfuse.build.contents import RESULTS
 from interfuse.build.cpp import Artifact
-from interfuse.build.resources import Resources, check
+from interfuse.build.resources import Resources, check, occupancy
 from interfuse.device import cpu
 from interfuse.device.profile import DeviceProfile
 from interfuse.device.table import find, gpus
@@ -283,6 +283,8 @@ def _build_gpu(kernels: Sequence[Kernel], profile: DeviceProfile, knobs: Knobs, 
             registers=resources.registers,
             spills=resources.spills,
             shared_bytes=resources.shared,
+            warps=resources.warps,
+            occupancy=occupancy(resources, profile),
             build_seconds=resources.seconds,
         )
     return launchers, failed

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from interfuse.base.errors import UnsupportedError
-from interfuse.cost.estimate import Estimate
+from interfuse.cost.estimate import Estimate, in_turn
 from interfuse.cost.model import estimate, kernel_estimate, linear_flops, pack_estimate
 from interfuse.cost.traffic import call_bytes, kernel_bytes, moved_bytes
 from interfuse.device.profile import DeviceProfile
@@ -139,7 +139,14 @@ def seconds_of(calls: frozenset[int], context: Context) -> float:
     UnsupportedError says why there is none.
     """
     ways = [(fused(calls, context),), in_parts(calls, context)]
-    return min(sum(_estimate(s, context).seconds for s in steps) for steps in ways if steps)
+    times = [one_after_other([_estimate(s, context) for s in steps], context.profile) for steps in ways if steps]
+    return min(e.seconds for e in times)
+
+
+def one_after_other(estimates: Sequence[Estimate], profile: DeviceProfile) -> Estimate:
+    """All of them in turn, as the nodes of one CUDA graph, or as calls on a CPU."""
+    launch = profile.replay or profile.launch
+    return in_turn(estimates, launch, profile.gap or launch)
 
 
 def _estimate(step: KernelStep, context: Context) -> Estimate:
@@ -153,7 +160,7 @@ def parted_candidate(steps: Sequence[KernelStep], context: Context) -> Candidate
     return Candidate(
         f"fused: {family}, in parts",
         tuple(steps),
-        Estimate(sum(e.seconds for e in each), max(e.error for e in each)),
+        one_after_other(each, context.profile),
         sum(kernel_bytes(s.kernel, context.sizes) for s in steps),
         len(steps),
         f"{family}, in parts",
@@ -188,11 +195,17 @@ def packed_candidate(step: PackStep, context: Context) -> Candidate:
 
 def call_estimate(call: Call, profile: DeviceProfile, sizes: Mapping[str, int]) -> Estimate:
     """Predicted seconds of one captured call; `sizes` gives the size symbols."""
-    moved, flops = call_bytes(call, sizes) * LIBRARY_SLACK, 0.0
     linear = next((o for o in call.outs if o is not None and o.op == "linear"), None)
-    if linear is not None:
-        flops = linear_flops(linear, sizes) / LINEAR_RATE
-    return estimate(moved, flops, call.launches, profile)
+    flops, dtype = (0.0, "f32") if linear is None else (linear_flops(linear, sizes), linear.dtype.name)
+    return estimate(
+        call_bytes(call, sizes),
+        flops,
+        call.launches,
+        profile,
+        slack=LIBRARY_SLACK,
+        reached=LINEAR_RATE,
+        dtype=dtype,
+    )
 
 
 def library_candidate(calls: frozenset[int], context: Context) -> tuple[Candidate, frozenset[Node]]:
@@ -200,7 +213,7 @@ def library_candidate(calls: frozenset[int], context: Context) -> tuple[Candidat
     run, reads = library_calls(calls, context.flow)
     graph, sizes = context.flow.graph, context.sizes
     parts = [call_estimate(graph.calls[k], context.profile, sizes) for k in run]
-    total = Estimate(sum(p.seconds for p in parts), max((p.error for p in parts), default=0.3))
+    total = one_after_other([p for p in parts if p.seconds], context.profile)
     moved = sum(call_bytes(graph.calls[k], sizes) for k in run)
     launches = sum(graph.calls[k].launches for k in run)
     label = "library: " + "+".join(dict.fromkeys(short_name(graph.calls[k].target) for k in sorted(calls)))
@@ -264,6 +277,7 @@ def provider_candidates(linear: Node, output: Node, activation: str, context: Co
     step = ProviderStep(provider, linear.inputs, output, (("activation", activation),))
     moved = moved_bytes(linear.inputs, (output,), context.sizes)
     launches = LAUNCHES.get(provider, 1)
-    seconds = estimate(moved, linear_flops(linear, context.sizes) / LINEAR_RATE, launches, context.profile)
+    flops, dtype = linear_flops(linear, context.sizes), linear.dtype.name
+    seconds = estimate(moved, flops, launches, context.profile, reached=LINEAR_RATE, dtype=dtype)
     label = provider if activation == "none" else f"{provider} with {activation} epilogue"
     return [Candidate(label, (step,), seconds, moved, launches, "provider")]

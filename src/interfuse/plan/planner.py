@@ -28,6 +28,7 @@ from interfuse.plan.candidates import (
     in_parts,
     library_candidate,
     linear_of,
+    one_after_other,
     outputs_of,
     packed_candidate,
     parted_candidate,
@@ -237,12 +238,12 @@ def _faster(calls: frozenset[int], name: str, context: Context, kernels: dict[Ke
     second = fused_candidate(step, context)
     first, _ = library_candidate(product, context)
     for alone in (*provider_candidates(linear, linear, "none", context), first):
-        found.append(_chain(alone, second))
+        found.append(_chain(alone, second, context))
     return found
 
 
-def _chain(first: Candidate, second: Candidate) -> Candidate:
-    total = replace(first.estimate, seconds=first.estimate.seconds + second.estimate.seconds, parts=())
+def _chain(first: Candidate, second: Candidate, context: Context) -> Candidate:
+    total = one_after_other([first.estimate, second.estimate], context.profile)
     family = second.family if first.family == "library" else first.family
     return Candidate(
         f"{first.label}, then {second.label}",
@@ -295,13 +296,12 @@ def _packed(members: Sequence[frozenset[int]], context: Context, kernels: dict[K
     if any(s.over for s in steps) or len({canonical(s.kernel) for s in steps}) > MOST_APART:
         return found
     each = [fused_candidate(_kernel(m, name, context, kernels), context) for m in members]
-    seconds = sum(c.estimate.seconds for c in each)
     return [
         *found,
         Candidate(
             f"fused: {kernel.family}, one by one",
             tuple(s for c in each for s in c.steps),
-            replace(each[0].estimate, seconds=seconds, parts=()),
+            one_after_other([c.estimate for c in each], context.profile),
             sum(c.bytes for c in each),
             len(each),
             kernel.family,
@@ -375,6 +375,10 @@ def _note(
                     "bytes": c.bytes,
                     "predicted_us": c.estimate.seconds * 1e6,
                     "error_bar": c.estimate.error,
+                    "parts": [[name, seconds * 1e6] for name, seconds in c.estimate.parts],
+                    "ceiling_us": c.estimate.floor * 1e6,
+                    "flops": c.estimate.flops,
+                    "kernels": [s.kernel.name for s in c.steps if isinstance(s, (KernelStep, PackStep))],
                 }
                 for c in region.candidates
             ],

@@ -11,7 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from interfuse.report.table import MIB, NOT_MEASURED, WIDTH, figure, to_text
+from interfuse.report.figures import WIDTH, figure, to_text
+from interfuse.report.table import MIB, NOT_MEASURED
 from interfuse.report.values import Measure, Model
 
 SCHEMA = 1

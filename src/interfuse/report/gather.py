@@ -137,7 +137,14 @@ def _region(event: Event, race: dict[str, Any], failed: dict[str, str]) -> Regio
 def _candidate(facts: dict[str, Any], race: dict[str, Any]) -> Candidate:
     time = race.get("times", {}).get(facts["label"], {})
     error = race.get("errors", {}).get(facts["label"], {})
-    return _from(Candidate, {**facts, **time}, error_rms=error.get("rms"), error_share=error.get("share"))
+    return _from(
+        Candidate,
+        {**facts, **time},
+        error_rms=error.get("rms"),
+        error_share=error.get("share"),
+        parts=tuple((name, us) for name, us in facts.get("parts", ())),
+        kernels=tuple(facts.get("kernels", ())),
+    )
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
@@ -176,6 +183,7 @@ def _row(group: Sequence[Region]) -> Row:
         decision=first.decision,
         label=first.choice.label,
         reason=first.reason,
+        ceiling_us=_sum(r.ceiling_us for r in group),
     )
 
 

@@ -13,8 +13,9 @@ from rich.console import Console, ConsoleOptions, RenderResult
 
 from interfuse.base.errors import OptionError
 from interfuse.base.record import Record
+from interfuse.report.figures import WIDTH, to_text
 from interfuse.report.gather import gather
-from interfuse.report.table import WIDTH, ledger_parts, region_parts, to_text
+from interfuse.report.table import ledger_parts, region_parts
 from interfuse.report.values import SCHEMA, Account
 
 
@@ -36,7 +37,7 @@ class Ledger(Account):
         if not found:
             known = ", ".join(dict.fromkeys(r.name for r in self.regions)) or "none"
             raise OptionError(f"there is no region {name!r}; the regions are: {known}.")
-        return to_text(region_parts(found), width)
+        return to_text(region_parts(found, self), width)
 
     def __str__(self) -> str:
         return self.table()

@@ -5,30 +5,21 @@ A figure that was not measured says so. Counted figures and measured ones are la
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from interfuse.report import evidence
+from interfuse.report.figures import WIDTH, figure, plain_table
 from interfuse.report.values import FREE_VIEWS, Account, Candidate, Change, Measure, Region, Row, Totals
 
-WIDTH = 120
 ROOMY = 105  # columns from which decisions stand beside their rows
 NOT_MEASURED = "not measured"
 MIB = 2**20
-
-
-def to_text(parts: Iterator[RenderableType], width: int = WIDTH) -> str:
-    """`parts` as plain text of at most `width` columns, without colours or trailing blanks."""
-    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False, highlight=False)
-    for part in parts:
-        console.print(part)
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
 
 def ledger_parts(account: Account, width: int = WIDTH) -> Iterator[RenderableType]:
@@ -53,8 +44,10 @@ def heading(account: Account) -> str:
     return " · ".join(filter(None, (m.name, m.batch, m.dtype, m.device_name or m.device, torch, plan)))
 
 
-def region_parts(regions: Sequence[Region]) -> Iterator[RenderableType]:
-    """Regions in full: their calls, every candidate, the choice and what was turned down; equal ones once, together."""
+def region_parts(regions: Sequence[Region], account: Account) -> Iterator[RenderableType]:
+    """Regions in full: their calls, every candidate, the choice and the evidence for it, what was turned down; equal
+    ones once, together.
+    """
     alike: dict[Region, list[Region]] = {}
     for region in regions:
         alike.setdefault(replace(region, subject="", calls=(), sources=()), []).append(region)
@@ -67,19 +60,14 @@ def region_parts(regions: Sequence[Region]) -> Iterator[RenderableType]:
         if sources := sorted({s for r in group for s in r.sources if s}):
             yield _indented(f"from: {', '.join(sources)}")
         yield Padding(_candidates_table(region), (1, 0, 0, 4))
+        yield Text("")
+        yield from map(_indented, evidence.lines(region, account))
+        if (kernels := evidence.kernels(region, account)) is not None:
+            yield Padding(kernels, (1, 0, 0, 4))
         yield from (_indented(f"not merged with {r.merge}: {r.reason}") for r in region.rejected)
 
 
-# --- Figures as people read them.
-
-
-def figure(value: float) -> str:
-    """A count (int) in full; a quantity (float, not negative) to two or three digits: 612, 18.0, 4.11, 0.012."""
-    if isinstance(value, int) or value >= 100:
-        return f"{value:,.0f}"
-    if value >= 0.1:
-        return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
-    return f"{value:.2g}" if value >= 0.001 or value == 0 else "<0.001"
+# --- Figures.
 
 
 def percent(change: Change) -> str:
@@ -119,18 +107,9 @@ def _indented(text: str) -> RenderableType:
 # --- Tables.
 
 
-def _plain_table(*columns: tuple[str, str], header: bool = True) -> Table:
-    """A table without lines; each column is (heading, justification)."""
-    table = Table(box=None, show_header=header, padding=(0, 2, 0, 0), header_style="bold")
-    for name, justify in columns:
-        wraps = name in ("decision", "note", "region")
-        table.add_column(name, justify=justify, no_wrap=not wraps, overflow="fold")  # type: ignore[arg-type]
-    return table
-
-
 def _totals_table(totals: Totals, measures: tuple[Measure, ...]) -> Table:
     peers = [m for m in measures if m.name not in ("eager", "interfuse")]
-    table = _plain_table(
+    table = plain_table(
         ("", "left"),
         ("eager", "right"),
         ("interfuse", "right"),
@@ -203,13 +182,14 @@ def _timing_note(measures: tuple[Measure, ...]) -> str:
 
 def _rows_table(rows: tuple[Row, ...], roomy: bool) -> Table:
     """One line a row; where there is little room, predictions are left out and decisions go below (_decision_lines)."""
-    table = _plain_table(
+    table = plain_table(
         ("region", "left"),
         ("times", "right"),
         ("launches", "right"),
         ("traffic MiB", "right"),
         *([("predicted us", "right")] if roomy else []),
         ("measured us", "right"),
+        *([("ceiling", "right")] if roomy else []),
         ("error", "right"),
         *([("decision", "left")] if roomy else []),
     )
@@ -222,6 +202,7 @@ def _rows_table(rows: tuple[Row, ...], roomy: bool) -> Table:
             _arrow(row.bytes, MIB),
             *([predicted] if roomy else []),
             _arrow(row.measured_us),
+            *(["" if row.of_ceiling is None else f"{100 * row.of_ceiling:.0f} %"] if roomy else []),
             _ratio(row.error_ratio),
             *([Text(_decision(row))] if roomy else []),
         )
@@ -245,7 +226,7 @@ def _decision_lines(rows: tuple[Row, ...]) -> Iterator[str]:
 
 
 def _candidates_table(region: Region) -> Table:
-    table = _plain_table(
+    table = plain_table(
         ("candidate", "left"),
         ("launches", "right"),
         ("traffic MiB", "right"),
@@ -261,7 +242,7 @@ def _candidates_table(region: Region) -> Table:
             Text(c.label + mark),
             str(c.launches),
             figure(c.bytes / MIB),
-            _predicted(c),
+            predicted(c),
             _measured(c),
             _scientific(c.error_rms),
             "" if c.error_share is None else f"{100 * c.error_share:.0f} %",
@@ -269,7 +250,8 @@ def _candidates_table(region: Region) -> Table:
     return table
 
 
-def _predicted(c: Candidate) -> str:
+def predicted(c: Candidate) -> str:
+    """Microseconds with their error bar: 12.3 +-20 %."""
     if c.predicted_us is None:
         return "-"
     return figure(c.predicted_us) + ("" if c.error_bar is None else f" +-{100 * c.error_bar:.0f} %")

@@ -30,7 +30,11 @@ class Change:
 
 @dataclass(frozen=True)
 class Model:
-    """What was compiled, where: `batch` and `dtype` as people say them, `plan` the plan's short key."""
+    """What was compiled, where: `batch` and `dtype` as people say them, `plan` the plan's short key.
+
+    `bandwidth` (bytes a second) and `peak_flops` (f32, a second) are what predictions take the device to reach, and
+    `profiled` says whether they were measured on it.
+    """
 
     name: str = "model"
     device: str = ""
@@ -40,6 +44,9 @@ class Model:
     batch: str = ""
     plan: str = ""
     cached: bool = False
+    bandwidth: float | None = None
+    peak_flops: float | None = None
+    profiled: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,11 @@ class Measure:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to run a region: counted bytes and launches, predicted microseconds, and what the race measured."""
+    """One way to run a region: counted bytes, operations and launches, predicted microseconds, what the race measured.
+
+    `parts` are the microseconds that the cost model gives to each thing that takes time, `ceiling_us` what moving the
+    bytes alone would take, `kernels` the generated kernels that it launches.
+    """
 
     label: str
     family: str
@@ -71,6 +82,15 @@ class Candidate:
     high_us: float | None = None
     error_rms: float | None = None
     error_share: float | None = None
+    parts: tuple[tuple[str, float], ...] = ()
+    ceiling_us: float | None = None
+    flops: float | None = None
+    kernels: tuple[str, ...] = ()
+
+    @property
+    def bound(self) -> str:
+        """The part that takes the longest; "" where there are none."""
+        return max(self.parts, key=lambda part: part[1])[0] if self.parts else ""
 
 
 @dataclass(frozen=True)
@@ -85,7 +105,8 @@ class Rejected:
 class Region:
     """One region: its captured calls and model source lines, every candidate, the choice and the reason for it.
 
-    `before_*` is what eager runs for its calls; `fallback` the error that sent it to the library, or "".
+    `before_*` is what eager runs for its calls; `fallback` the error that sent it to the library, or ""; `miss` says
+    where a prediction was further from the measured time than its error bar.
     """
 
     subject: str
@@ -100,6 +121,7 @@ class Region:
     reason: str
     rejected: tuple[Rejected, ...] = ()
     fallback: str = ""
+    miss: str = ""
 
     @property
     def choice(self) -> Candidate:
@@ -110,6 +132,11 @@ class Region:
     def library(self) -> Candidate:
         """The captured calls as they are; the choice where no other candidate was recorded."""
         return next((c for c in self.candidates if c.family == "library"), self.choice)
+
+    @property
+    def ceiling_us(self) -> float | None:
+        """Microseconds below which no candidate could come: one launch that moves the fewest bytes, and computes."""
+        return min((c.ceiling_us for c in self.candidates if c.ceiling_us is not None), default=None)
 
     @property
     def decision(self) -> str:
@@ -126,7 +153,8 @@ class Row:
     """Regions of one name and one decision together: every figure but `error_ratio` is the sum over `times` regions.
 
     `measured_us` is the race's: the library's time, then the chosen candidate's. `error_ratio` is the worst region's
-    error against float64 over the library's; `reason` is the first region's.
+    error against float64 over the library's; `reason` is the first region's. `ceiling_us` is what moving the bytes
+    alone would take.
     """
 
     name: str
@@ -139,6 +167,12 @@ class Row:
     decision: str
     label: str
     reason: str
+    ceiling_us: float | None = None
+
+    @property
+    def of_ceiling(self) -> float | None:
+        """The ceiling over the measured time: 1 is as fast as the bytes can move."""
+        return Change(self.measured_us.after, self.ceiling_us).ratio
 
 
 @dataclass(frozen=True)
@@ -164,7 +198,10 @@ class Unfused:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One generated kernel: its source file, cache key, what building it took and what the assembler reports."""
+    """One generated kernel: its source file, cache key, what building it took and what the assembler reports.
+
+    `occupancy` is the share of a unit's threads that can be in flight.
+    """
 
     name: str
     family: str = ""
@@ -175,6 +212,8 @@ class Kernel:
     registers: int | None = None
     spills: int | None = None
     shared_bytes: int | None = None
+    warps: int | None = None
+    occupancy: float | None = None
 
 
 @dataclass(frozen=True)

@@ -148,10 +148,7 @@ def profile_of(index: int) -> DeviceProfile:
     except DeviceError:
         like = [p for p in table.TABLE.values() if p.kind == kind]
         nearest = min(like, key=lambda p: (p.arch != arch, abs(p.units - stated.multi_processor_count)))
-        share = stated.multi_processor_count / nearest.units
-        known = replace(
-            nearest, bandwidth=nearest.bandwidth * share, flops=tuple((k, v * share) for k, v in nearest.flops)
-        )
+        known = nearest.scaled(stated.multi_processor_count / nearest.units)
     return replace(
         known,
         name=stated.name,

@@ -1,0 +1,213 @@
+"""What one launch asks of a device. In: a kernel, the sizes. Out: counted Features, from which seconds are predicted.
+
+Everything is counted from the loop tree: nothing here knows a device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+
+from interfuse.cost.traffic import kernel_bytes, read_bytes
+from interfuse.ir.index import Expr, at_sizes, evaluate, linear_terms, symbols
+from interfuse.ir.ops import TABLE
+from interfuse.lower.bounds import share
+from interfuse.lower.kernel import (
+    Axis,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Param,
+    Reduce,
+    Role,
+    Scan,
+    Stmt,
+    Store,
+    bounds_of,
+    varies_over,
+)
+
+SECTOR = 32
+"""Bytes that memory hands out at once."""
+
+VECTOR = 16
+"""Bytes that a thread asks for at once at most."""
+
+WARP = 32
+
+SPECIAL: Mapping[str, tuple[str, float]] = {
+    "exp": ("exp", 1.0),
+    "exp2": ("exp", 0.8),
+    "expm1": ("exp", 2.0),
+    "expsum": ("exp", 1.5),
+    "sigmoid": ("exp", 1.6),
+    "log": ("exp", 2.0),
+    "log1p": ("exp", 2.5),
+    "tanh": ("exp", 1.5),
+    "pow": ("exp", 6.0),
+    "erf": ("erf", 1.0),
+    "normal_cdf": ("erf", 1.2),
+    "div": ("div", 1.0),
+    "sqrt": ("div", 1.0),
+    "rsqrt": ("div", 0.5),
+    "remainder": ("div", 2.0),
+    "floordiv": ("div", 2.0),
+    "fmod": ("div", 3.0),
+}
+"""Operators that cost what the profile measured of another one, times a factor."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """One launch.
+
+    programs, warps   programs in all, and warps of each
+    lanes             elements that a program holds at once
+    moved, read       distinct bytes that cross device memory, and those of them that are read
+    through           bytes in whole sectors that all programs ask the second-level cache for
+    requests          instructions that warps ask for them with: the wider the vectors that alignment allows, the fewer
+    again, span       bytes that a program reads a second time or oftener, over all programs, and the bytes of a program
+                      that lie between one reading and the next
+    slots             plain operations on an element; exp, erf, div: elements times how often one of these is needed
+    trips             steps that a program walks one after the other
+    meets             reductions and scans for whose result all of a program waits
+    """
+
+    programs: int
+    warps: int
+    lanes: int
+    moved: float
+    read: float
+    through: float
+    requests: float
+    again: float
+    span: float
+    slots: float
+    exp: float
+    erf: float
+    div: float
+    trips: int
+    meets: float
+
+    def __add__(self, other: Features) -> Features:
+        """Both in one launch: what is counted adds up, a program is the larger of the two."""
+        both = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
+        largest = ("warps", "lanes", "span", "trips", "meets")
+        return Features(**{n: max(pair) if n in largest else sum(pair) for n, pair in both.items()})
+
+
+def features(kernel: Kernel, sizes: Mapping[str, int]) -> Features:
+    """The Features of one launch of `kernel`; `sizes` gives the size symbols."""
+    return _Counter(kernel, sizes).features()
+
+
+class _Counter:
+    def __init__(self, kernel: Kernel, sizes: Mapping[str, int]) -> None:
+        self.kernel, self.sizes = kernel, sizes
+        self.extents = {a.name: at_sizes(a.extent, sizes) for a in kernel.axes}
+        self.steps = {a.name: -(-self.extents[a.name] // a.block) for a in kernel.axes}
+        self.grid = [a for a in kernel.axes if a.role is Role.GRID]
+        self.programs = max(1, math.prod(self.steps[a.name] for a in self.grid))
+        self.lanes = math.prod(a.block for a in kernel.axes)
+
+    def features(self) -> Features:
+        work = {"slots": 0.0, "exp": 0.0, "erf": 0.0, "div": 0.0}
+        through, requests, trips, meets = 0.0, 0.0, 0, 0.0
+        seen: dict[tuple[str, Expr], list[float]] = {}
+        for loop, s in _placed(self.kernel.body):
+            if isinstance(s, Loop):
+                trips += self.steps[s.axis] if self.kernel.axis(s.axis).role is Role.SERIAL else 1
+            elif isinstance(s, (Load, Store)):
+                param = self.kernel.param(s.param)
+                asked = self._asked(s, param)
+                through += asked * self._sectors(s, param)
+                requests += asked / (WARP * param.dtype.bytes * self._vector(s, param))
+                work["slots"] += asked / param.dtype.bytes
+                if isinstance(s, Load):
+                    seen.setdefault((s.param, s.index), []).append(asked)
+            else:
+                self._count(s, work)
+            if isinstance(s, (Reduce, Scan)):
+                serial = loop is not None and self.kernel.axis(loop).role is Role.SERIAL
+                meets += self.steps[s.axis] if serial and isinstance(s, Scan) else 1
+        repeated = [asked for asked in seen.values() if len(asked) > 1]
+        return Features(
+            self.programs,
+            self.kernel.warps,
+            self.lanes,
+            kernel_bytes(self.kernel, self.sizes),
+            read_bytes(self.kernel, self.sizes),
+            through,
+            requests,
+            sum(sum(asked[1:]) for asked in repeated),
+            sum(asked[0] for asked in repeated) / self.programs,
+            **work,
+            trips=trips,
+            meets=meets,
+        )
+
+    def _over(self, names: frozenset[str] | tuple[str, ...]) -> float:
+        """How often something that varies over these axes is done, by all programs."""
+        inside = math.prod(self.extents[n] for n in names if n in self.extents)
+        return inside * math.prod(self.steps[a.name] for a in self.grid if a.name not in names)
+
+    def _asked(self, s: Load | Store, param: Param) -> float:
+        """Bytes that all programs read or write at one access."""
+        within = math.prod(share(b, self.extents, self.sizes) for b in bounds_of(s))
+        return self._over(varies_over(s)) * within * param.dtype.bytes
+
+    def _sectors(self, s: Load | Store, param: Param) -> float:
+        """How many times what is wanted is fetched: whole sectors, of which neighbouring lanes use a part."""
+        lanes = [a for a in self.kernel.axes if a.block > 1 and a.name in varies_over(s)]
+        most = SECTOR / param.dtype.bytes if lanes else 1.0
+        return min([most, *(self._along(s, param, a) for a in lanes if not _told(s, a.name))])
+
+    def _along(self, s: Load | Store, param: Param, axis: Axis) -> float:
+        """The same where lanes that follow each other hold neighbours along an axis."""
+        count = min(axis.block, self.extents[axis.name], 2 * SECTOR // param.dtype.bytes)
+        first = (self.extents[axis.name] - count) // 2 // count * count
+        at = {x.name: self.extents.get(x.name, 0) // 2 for x in symbols(s.index)} | dict(self.sizes)
+        places = [evaluate(s.index, at | {axis.name: first + k}) * param.dtype.bytes for k in range(count)]
+        sectors = len({place // SECTOR for place in places})
+        return max(1.0, sectors * SECTOR / (count * param.dtype.bytes))
+
+    def _vector(self, s: Load | Store, param: Param) -> int:
+        """The elements that a thread asks for at once: side by side, and aligned whatever the other indices are."""
+        most = min(VECTOR // param.dtype.bytes, max(1, self.lanes // (WARP * self.kernel.warps)))
+        best = 1
+        for axis in self.kernel.axes:
+            terms = dict(linear_terms(s.index))
+            if (
+                axis.block > 1
+                and terms.pop(axis.symbol, None) == 1
+                and not any(axis.symbol in symbols(t) for t in terms)
+            ):
+                steps = [k * math.prod(self.sizes.get(x.name, 1) for x in symbols(t)) for t, k in terms.items()]
+                even = math.gcd(most, axis.block, *steps)
+                best = max(best, even & -even)
+        return best
+
+    def _count(self, s: Stmt, work: dict[str, float]) -> None:
+        if isinstance(s, Let):
+            times, op = self._over(s.out.axes), s.op
+        elif isinstance(s, (Reduce, Scan)):
+            times, op = self._over(s.arg.axes), s.op
+        else:
+            return
+        kind, factor = SPECIAL.get(op, ("slots", float(TABLE[op].cost) if op in TABLE else 0.0))
+        work[kind] += times * factor
+
+
+def _told(s: Load | Store, axis: str) -> bool:
+    """True where a value that varies along the axis tells the place."""
+    return isinstance(s, Load) and any(axis in p.value.axes for p in s.picks)
+
+
+def _placed(body: tuple[Stmt, ...], loop: str | None = None) -> Iterator[tuple[str | None, Stmt]]:
+    """Every statement with the axis of the loop around it, loops themselves too."""
+    for s in body:
+        yield loop, s
+        if isinstance(s, Loop):
+            yield from _placed(s.body, s.axis)

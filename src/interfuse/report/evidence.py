@@ -1,0 +1,54 @@
+"""Why a region takes as long as it does. In: a region, the account that it stands in. Out: lines and a table.
+
+The ceiling is what one launch that moves the fewest bytes would take, at the bandwidth that the profile gives for that
+size; the roofline's ridge is where operations begin to take longer than bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.table import Table
+from rich.text import Text
+
+from interfuse.report.figures import figure, plain_table
+from interfuse.report.values import Account, Region
+
+KIB = 1024
+
+
+def lines(region: Region, account: Account) -> Iterator[str]:
+    """The ceiling, the place on the roofline and the prediction's parts of the candidate that runs, where known."""
+    choice, model = region.choice, account.model
+    if region.ceiling_us is not None:
+        took = choice.median_us if choice.median_us is not None else choice.predicted_us
+        how = "measured" if choice.median_us is not None else "predicted"
+        share = "" if not took else f"; {how} {figure(took)} us, {100 * region.ceiling_us / took:.0f} % of that speed"
+        source = "measured" if model.profiled else "the table's"
+        yield f"ceiling: {figure(region.ceiling_us)} us to move the bytes once, at {source} bandwidth{share}"
+    if choice.flops is not None and choice.bytes and model.bandwidth and model.peak_flops:
+        density, ridge = choice.flops / choice.bytes, model.peak_flops / model.bandwidth
+        side = "memory-bound" if density < ridge else "compute-bound"
+        yield f"roofline: {figure(density)} operations a byte, the ridge is at {figure(ridge)}: {side}"
+    if choice.parts:
+        times = ", ".join(f"{name} {figure(us)}" for name, us in choice.parts if us)
+        yield f"predicted, us: {times}; {choice.bound} takes longest"
+    if region.miss:
+        yield region.miss
+
+
+def kernels(region: Region, account: Account) -> Table | None:
+    """What the assembler says of the kernels that the chosen candidate launches; None where it launches none."""
+    known = {k.name: k for k in account.kernels}
+    found = [known[n] for n in region.choice.kernels if n in known and known[n].registers is not None]
+    if not found:
+        return None
+    table = plain_table(
+        ("kernel", "left"), *((h, "right") for h in ("registers", "spills", "shared KiB", "warps", "occupancy"))
+    )
+    for k in found:
+        shared = "" if k.shared_bytes is None else figure(k.shared_bytes / KIB)
+        occupancy = "" if k.occupancy is None else f"{100 * k.occupancy:.0f} %"
+        warps = "" if k.warps is None else str(k.warps)
+        table.add_row(Text(k.name), str(k.registers), str(k.spills), shared, warps, occupancy)
+    return table

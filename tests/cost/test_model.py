@@ -1,0 +1,146 @@
+"""Features and predictions. In: kernels that families make for a GPU. Out: counts worked by hand; what must be slower is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from interfuse.cost.estimate import Estimate, in_turn
+from interfuse.cost.features import Features, features
+from interfuse.cost.model import estimate, kernel_estimate, pack_estimate, predicted
+from interfuse.device.table import TABLE, find
+from interfuse.ir import build as b
+from interfuse.ir.dtypes import F16, F32, DType
+from interfuse.ir.index import sym
+from interfuse.ir.layout import contiguous
+from interfuse.ir.node import Node
+from interfuse.lower.families import CPU, GPU, Target, Work, lower
+from interfuse.lower.kernel import Kernel
+
+H200 = find("H200")
+
+
+def made(out: Node, *inputs: Node, target: Target = GPU) -> Kernel:
+    layouts = {n: contiguous(n.shape) for n in (out, *inputs)}
+    return lower("k", Work((out,), frozenset(inputs), layouts), target)[0]
+
+
+def doubled(rows: int, cols: int, dtype: DType = F32) -> Kernel:
+    x = b.placeholder("x", dtype, (rows, cols))
+    return made(b.apply("add", x, x), x)
+
+
+def softmax(rows: int, cols: int, target: Target = GPU) -> Kernel:
+    x = b.placeholder("x", F32, (rows, cols))
+    top = b.spread_over(b.reduce("max", x, (1,)), x, (1,))
+    e = b.apply("exp", b.apply("sub", x, top))
+    return made(b.apply("div", e, b.spread_over(b.reduce("sum", e, (1,)), x, (1,))), x, target=target)
+
+
+def test_a_map() -> None:
+    f = features(doubled(64, 4096), {})
+    n = 64 * 4096
+    assert (f.programs, f.lanes, f.warps) == (128, 2048, 8)
+    assert (f.moved, f.read, f.through) == (8 * n, 4 * n, 8 * n)
+    # 16 bytes a thread: a warp asks for 512 bytes at once.
+    assert f.requests == 2 * 4 * n / 512
+    assert (f.slots, f.exp, f.meets, f.trips, f.again) == (3 * n, 0, 0, 0, 0)
+
+
+def test_a_row_that_is_held_and_one_that_is_not() -> None:
+    n = 32 * 4096
+    held = features(softmax(32, 4096), {})
+    assert (held.programs, held.meets, held.again) == (32, 2, 0)
+    assert (held.exp, held.div) == (n, n)
+    streamed = features(softmax(32, 4096, replace(GPU, row_elements=64)), {})
+    assert streamed.moved == held.moved and streamed.again == 4 * n and streamed.span == 4 * 4096
+    assert streamed.trips == 2 * 4096 // 2048
+
+
+def test_rows_of_odd_width_ask_for_one_element_a_thread() -> None:
+    even, odd = (features(softmax(64, cols), {}) for cols in (4096, 4095))
+    assert odd.requests / even.requests == pytest.approx(4, rel=0.01)
+    slow, fast = (kernel_estimate(softmax(8192, cols), H200).seconds for cols in (4095, 4096))
+    assert slow > 1.05 * fast
+
+
+def test_reading_across_rows_asks_for_whole_sectors() -> None:
+    x = b.placeholder("x", F16, (4096, 2048))
+    across = made(b.apply("copy", b.permute(x, (1, 0))), x)
+    f = features(across, {})
+    assert f.through == pytest.approx(2 * 4096 * 2048 * (16 + 1))
+    assert kernel_estimate(across, H200).seconds > 3 * kernel_estimate(doubled(4096, 2048, F16), H200).seconds
+
+
+def test_what_is_read_again_comes_from_memory_where_the_cache_has_lost_it() -> None:
+    near = features(softmax(4096, 4096, replace(GPU, row_elements=64)), {})
+    far = replace(near, span=1e6)
+    parts = [dict(predicted(f, H200).parts)["memory"] for f in (replace(near, again=0), near, far)]
+    assert parts[0] == parts[1] < parts[2]
+
+
+def test_sizes_that_change_are_those_of_the_example() -> None:
+    rows = sym("s0", 1, 1 << 20)
+    x = b.placeholder("x", F32, (rows, 4096))
+    kernel = made(b.apply("add", x, x), x)
+    assert features(kernel, {"s0": 64}) == features(doubled(64, 4096), {})
+    assert kernel_estimate(kernel, H200, {"s0": 1 << 16}).seconds > 10 * kernel_estimate(kernel, H200).seconds
+
+
+@pytest.mark.parametrize("name", sorted(n for n, p in TABLE.items() if p.kind != "cpu"))
+def test_predictions_are_sound(name: str) -> None:
+    device = TABLE[name]
+    one = kernel_estimate(softmax(8192, 4096), device)
+    assert one.seconds >= 0.9 * one.floor > 0 and one.error == 0.6 and one.flops > 0
+    assert {n for n, _ in one.parts} == {"launch", "memory", "cache", "arithmetic", "waiting"}
+    assert all(seconds > 0 for _, seconds in one.parts)
+    assert kernel_estimate(softmax(8192, 4096), replace(device, measured=True)).error == 0.3
+    assert one.seconds < kernel_estimate(softmax(65536, 4096), device).seconds / 3
+    # A kernel of one program leaves all other units idle.
+    alone, many = softmax(1, 1 << 20, replace(GPU, row_elements=64)), softmax(256, 4096)
+    assert kernel_estimate(alone, device).seconds > 3 * kernel_estimate(many, device).seconds
+
+
+def test_a_pack_is_one_launch() -> None:
+    kernels = [doubled(8, 128)] * 10
+    together = pack_estimate(kernels, H200)
+    assert dict(together.parts)["launch"] == H200.replay
+    assert together.seconds < 10 * kernel_estimate(kernels[0], H200).seconds
+    first = features(kernels[0], {})
+    both = first + first
+    assert (both.programs, both.moved, both.warps) == (2 * first.programs, 2 * first.moved, first.warps)
+
+
+def test_in_turn_starts_each_after_a_gap() -> None:
+    one = Estimate(5e-6, 0.2, (("launch", 3e-6), ("memory", 2e-6)), 4e-6, 10.0)
+    assert in_turn([one]) is one
+    two = in_turn([one, replace(one, error=0.4)], 3e-6, 1e-6)
+    assert two.seconds == pytest.approx(8e-6) and two.floor == pytest.approx(6e-6) and two.flops == 20
+    assert dict(two.parts) == pytest.approx({"launch": 4e-6, "memory": 4e-6}) and two.error == pytest.approx(0.3)
+    assert in_turn([]).seconds == 0
+
+
+def test_library_calls() -> None:
+    bytes_, device = 1e9, H200
+    one = estimate(bytes_, 0, 1, device)
+    assert one.seconds == pytest.approx(one.floor) == pytest.approx(device.replay + device.seconds("copy", bytes_))
+    slack = estimate(bytes_, 0, 1, device, slack=1.5)
+    assert slack.seconds > 1.4 * one.seconds and slack.floor == pytest.approx(one.floor, rel=0.02)
+    product = estimate(1e6, 1e12, 1, device, dtype="bf16", reached=0.5)
+    assert product.seconds == pytest.approx(device.replay + 2e12 / device.flops_of("bf16"))
+    assert product.floor == pytest.approx(device.replay + 1e12 / device.flops_of("bf16"))
+
+
+def test_a_cpu_by_its_curve_or_its_caches() -> None:
+    cpu = TABLE["CPU avx512"]
+    kernel = made(b.apply("neg", x := b.placeholder("x", F32, (1 << 16,))), x, target=CPU)
+    plain = kernel_estimate(kernel, cpu)
+    assert {n for n, _ in plain.parts} == {"launch", "memory", "arithmetic"}
+    known = replace(cpu, curves=(("copy", ((1e4, 1e9), (1e9, 1e9))),), measured=True)
+    assert kernel_estimate(kernel, known).seconds == pytest.approx(cpu.launch + (8 << 16) / 1e9)
+
+
+def test_features_are_numbers() -> None:
+    assert all(isinstance(v, (int, float)) for v in vars(features(softmax(4, 64), {})).values())
+    assert isinstance(features(softmax(4, 64), {}), Features)
