@@ -11,8 +11,8 @@ from rich.console import Console
 
 from interfuse.base.errors import OptionError
 from interfuse.base.record import Record
-from interfuse.report.ledger import Ledger, ledger
 from interfuse.report.figures import figure
+from interfuse.report.ledger import Ledger, ledger
 from interfuse.report.values import Change
 from tests.report.sample import MIB, add_region, candidate, compiled, measured
 

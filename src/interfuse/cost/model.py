@@ -9,7 +9,7 @@ overlap; the longest decides, and the nearer the others come the more they add:
     waiting      a program waits for memory at each step and for its other warps at each meeting; as many programs as
                  fit the device wait at once
 
-The numbers in `Fit` are fitted to measured kernels (bench/fit.py); everything else is counted or the device's own. On a
+The numbers in `Fit` are fitted to measured kernels; everything else is counted or the device's own. On a
 CPU the larger of memory and arithmetic counts.
 """
 
@@ -44,7 +44,7 @@ MOST_PROGRAMS = 32
 
 @dataclass(frozen=True)
 class Fit:
-    """What counting cannot tell, fitted to the kernels of bench/results/fit_cuda.json.
+    """What counting cannot tell, fitted to the memory-bound kernels of bench/memory_cases.py on one H200.
 
     sharp       how little what overlaps adds: the parts are joined by the norm of this order
     near        share of the near curve that all programs together get of the second-level cache
@@ -62,7 +62,7 @@ class Fit:
     sharp: float = 8.0
     near: float = 1.2
     slots: float = 0.6
-    special: float = 0.65
+    special: float = 0.95
     step: float = 1.23e-6
     later: float = 0.02e-6
     meet: float = 0.024e-6

@@ -52,30 +52,36 @@ def _nvidia(
 
 
 _COPY_US = (
-    (64, 0.5),
-    (256, 0.6),
-    (1024, 0.9),
-    (4096, 1.8),
-    (16384, 4.3),
+    (64, 0.608),
+    (256, 0.608),
+    (1024, 0.608),
+    (4096, 1.38),
+    (16384, 3.78),
     (65536, 14.7),
-    (262144, 62.0),
-    (1048576, 255.0),
+    (262144, 62.5),
+    (1048576, 257),
 )
 _READ_US = (
-    (64, 0.5),
-    (256, 0.6),
-    (1024, 0.9),
-    (4096, 1.7),
-    (16384, 4.1),
-    (65536, 13.9),
-    (262144, 58.0),
-    (1048576, 240.0),
+    (64, 0.608),
+    (256, 0.64),
+    (1024, 0.832),
+    (4096, 1.63),
+    (16384, 4.35),
+    (65536, 15),
+    (262144, 59.1),
+    (1048576, 232),
 )
-_NEAR_US = ((64, 0.5), (1024, 0.7), (16384, 3.0), (32768, 5.5))
+_NEAR_US = (
+    (64, 0.231),
+    (256, 0.351),
+    (1024, 0.303),
+    (4096, 0.647),
+    (16384, 2.42),
+)
 """On an H200: KiB that a kernel moves, and the microseconds that it takes beyond those of a graph of nothing."""
 
 _H200_BANDWIDTH, _H200_F32 = 4249e9, 67e12
-_RATES = (("exp", 2.0e12), ("erf", 0.6e12), ("div", 1.5e12))
+_RATES = (("exp", 3.28e12), ("erf", 0.825e12), ("div", 1.97e12))
 
 
 def _scaled(profile: DeviceProfile) -> DeviceProfile:
@@ -87,7 +93,7 @@ def _scaled(profile: DeviceProfile) -> DeviceProfile:
         ("near", _curve(_NEAR_US, compute)),
     )
     rates = tuple((name, rate * compute) for name, rate in _RATES)
-    return replace(profile, replay=3.4e-6, gap=0.9e-6, barrier=0.9e-6, rates=rates, curves=curves)
+    return replace(profile, replay=3.65e-6, gap=1.2e-6, barrier=0.9e-6, rates=rates, curves=curves)
 
 
 def _curve(points: tuple[tuple[int, float], ...], times: float) -> Curve:
