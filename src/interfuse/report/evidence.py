@@ -33,8 +33,6 @@ def lines(region: Region, account: Account) -> Iterator[str]:
     if choice.parts:
         times = ", ".join(f"{name} {figure(us)}" for name, us in choice.parts if us)
         yield f"predicted, us: {times}; {choice.bound} takes longest"
-    if region.miss:
-        yield region.miss
 
 
 def kernels(region: Region, account: Account) -> Table | None:

@@ -105,8 +105,7 @@ class Rejected:
 class Region:
     """One region: its captured calls and model source lines, every candidate, the choice and the reason for it.
 
-    `before_*` is what eager runs for its calls; `fallback` the error that sent it to the library, or ""; `miss` says
-    where a prediction was further from the measured time than its error bar.
+    `before_*` is what eager runs for its calls; `fallback` the error that sent it to the library, or "".
     """
 
     subject: str
@@ -121,7 +120,6 @@ class Region:
     reason: str
     rejected: tuple[Rejected, ...] = ()
     fallback: str = ""
-    miss: str = ""
 
     @property
     def choice(self) -> Candidate:
