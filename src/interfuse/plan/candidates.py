@@ -93,7 +93,7 @@ def fused(calls: frozenset[int], context: Context, name: str = "kernel", doc: tu
     except UnsupportedError as error:
         context.tried[calls] = str(error)
         raise
-    step = KernelStep(kernel, reads, work.outputs, tuple(over.items()))
+    step = KernelStep(kernel, reads, work.outputs, tuple(over.items()), None if over else work)
     context.tried[calls] = (kernel, step)
     return step
 
@@ -126,7 +126,7 @@ def in_parts(calls: frozenset[int], context: Context) -> tuple[KernelStep, ...]:
         try:
             for work in split(_work(calls, context), context.target):
                 kernel, reads = lower("kernel", work, context.target)
-                steps.append(KernelStep(kernel, reads, work.outputs))
+                steps.append(KernelStep(kernel, reads, work.outputs, work=work))
         except UnsupportedError:
             steps = []
         context.parted[calls] = tuple(steps)

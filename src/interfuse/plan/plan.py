@@ -15,6 +15,7 @@ from interfuse.cost.estimate import Estimate
 from interfuse.ir.graph import Graph
 from interfuse.ir.index import Dim
 from interfuse.ir.node import Node
+from interfuse.lower.families import Work
 from interfuse.lower.kernel import Kernel
 
 
@@ -29,13 +30,15 @@ class LibraryStep:
 class KernelStep:
     """Launch a generated kernel: `inputs`, then `outputs` are the nodes behind its parameters that are not scratch.
 
-    `over` names outputs that are written over an input of the graph instead of into memory of their own.
+    `over` names outputs that are written over an input of the graph instead of into memory of their own. `work` is what
+    the kernel was asked for, so that it may be had in another schedule; None where it may not.
     """
 
     kernel: Kernel
     inputs: tuple[Node, ...]
     outputs: tuple[Node, ...]
     over: tuple[tuple[Node, Node], ...] = ()
+    work: Work | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

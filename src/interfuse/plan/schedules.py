@@ -1,14 +1,17 @@
 """The space of schedules of one kernel. In: what a kernel is asked for, a target and a device profile. Out: every legal
 schedule with its kernel, the best predicted first.
 
+A candidate may be had again with another schedule for each of its kernels, which is how a measured choice comes back.
+
 The families' own schedule is always among them, and leads those that are predicted alike: the nearer a schedule is to
 it, the earlier it stands. Nothing depends on anything but the arguments, so every process ranks alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Optional
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.cost.estimate import Estimate
@@ -19,12 +22,26 @@ from interfuse.ir.node import Node
 from interfuse.lower.families import Target, Work, lower
 from interfuse.lower.kernel import Kernel, Role
 from interfuse.lower.schedule import FAR, Schedule, distance, neighbours, schedule_of
+from interfuse.plan.plan import Candidate, KernelStep
 
 SHORT = 256
 """Elements of a reduction up to which nothing but holding them is thought of."""
 
 OTHER_FORM = 2.0
 """How far a domain that is held is from one that is streamed, as `distance` counts."""
+
+
+Asked = tuple[Optional[Schedule], ...]
+"""A schedule for each kernel of a candidate in order; None leaves it to the family."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where kernels are to run: what they are made for, what is predicted by, and the example's sizes."""
+
+    target: Target | None
+    profile: DeviceProfile
+    sizes: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -74,3 +91,63 @@ def _forms(own: Kernel, work: Work, target: Target) -> Iterator[tuple[Kernel, fl
             yield lower("kernel", work, target, schedule=Schedule(streamed=not streamed))[0], OTHER_FORM
         except UnsupportedError:
             return
+
+
+def rescheduled(candidate: Candidate, asked: Sequence[Schedule | None], name: str, device: Place) -> Candidate:
+    """The candidate with its kernels in the schedules `asked`, one a kernel in order, None for the family's own.
+
+    UnsupportedError where a kernel cannot have its schedule.
+    """
+    steps, wanted = [], iter(asked)
+    for step in candidate.steps:
+        schedule = next(wanted, None) if isinstance(step, KernelStep) else None
+        if isinstance(step, KernelStep) and schedule is not None:
+            if step.work is None:
+                raise UnsupportedError(f"{step.kernel.name} writes over its inputs: its schedule stays the family's own")
+            target, of = device.target, step.kernel
+            kernel, reads = lower(_named(of.name, schedule), step.work, target, of.doc, schedule)
+            step = replace(step, kernel=kernel, inputs=reads)
+        steps.append(step)
+    kernels = [s.kernel for s in steps if isinstance(s, KernelStep)]
+    before = [s.kernel for s in candidate.steps if isinstance(s, KernelStep)]
+    gained = sum(
+        kernel_estimate(k, device.profile, device.sizes).seconds * sign
+        for group, sign in ((kernels, 1), (before, -1))
+        for k in group
+    )
+    seconds = max(candidate.estimate.seconds + gained, 0.0)
+    return replace(
+        candidate, label=name, steps=tuple(steps), estimate=replace(candidate.estimate, seconds=seconds, parts=())
+    )
+
+
+def alternatives(candidate: Candidate, device: Place, most: int) -> list[tuple[Candidate, Asked]]:
+    """The candidate in at most `most` other schedules, the best predicted first, each with what was asked of it.
+
+    One kernel's schedule is changed at a time, that of the kernel which is predicted to take longest.
+    """
+    steps = [s for s in candidate.steps if isinstance(s, KernelStep)]
+    if device.target is None or not steps:
+        return []
+    longest = max(range(len(steps)), key=lambda k: kernel_estimate(steps[k].kernel, device.profile, device.sizes).seconds)
+    work = steps[longest].work
+    if work is None:
+        return []
+    found = []
+    for s in schedules(work, device.target, device.profile, device.sizes):
+        if s.far == 0 or len(found) == most:
+            continue
+        asked = tuple(s.schedule if k == longest else None for k in range(len(steps)))
+        found.append((rescheduled(candidate, asked, label_of(candidate.label, asked), device), asked))
+    return found
+
+
+def label_of(label: str, asked: Asked) -> str:
+    """What a candidate in other schedules is called."""
+    said = "; ".join(str(s) for s in asked if s is not None)
+    return f"{label} ({said})" if said else label
+
+
+def _named(name: str, schedule: Schedule) -> str:
+    """The name of a kernel in a schedule: equal kernels in equal schedules share it."""
+    return f"{name}_as_" + "_".join(str(schedule).replace(",", "").split())
