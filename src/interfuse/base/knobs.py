@@ -45,6 +45,7 @@ class Knobs:
     off: str = _knob("INTERFUSE_OFF", "comma-separated region names (or their parts) that stay on the library path", "")
     race: bool = _knob("INTERFUSE_RACE", "measure fused regions against the library and keep the faster", True)
     race_seconds: float = _knob("INTERFUSE_RACE_SECONDS", "longest time one compile may spend racing, in seconds", 20.0)
+    lock: str = _knob("INTERFUSE_LOCK", "lock file of measured choices, which its regions take without measuring", "")
     cache_dir: Path = _knob("INTERFUSE_CACHE", "folder of built kernels and race results", factory=_default_cache)
     cache: bool = _knob("INTERFUSE_USE_CACHE", "use the on-disk cache; 0 builds into a throw-away folder", True)
     cxx: str = _knob("INTERFUSE_CXX", "C++ compiler for CPU kernels", "g++")

@@ -19,6 +19,7 @@ from interfuse.cli.doctor import doctor
 from interfuse.cli.explain import explain
 from interfuse.cli.run import run
 from interfuse.cli.show import show
+from interfuse.cli.tune import tune
 from interfuse.cli.whatif import whatif
 
 
@@ -65,6 +66,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for subcommand in (run, explain, bench, show, whatif, bisect, doctor):
+for subcommand in (run, explain, bench, tune, show, whatif, bisect, doctor):
     app.command()(subcommand)
 app.add_typer(cache.app, name="cache")

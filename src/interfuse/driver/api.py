@@ -32,7 +32,7 @@ def compile(
     """The model, compiled at its first call: behaves as `torch.compile(model, backend="interfuse")` does.
 
     `dynamic` and `fullgraph` mean what they mean to torch.compile; `watch` is told the name of each stage. Options are
-    those of `interfuse.Options` (fuse, race, race_seconds, off), as keywords, as a mapping or as that value; keywords
+    those of `interfuse.Options` (fuse, race, race_seconds, off, lock), as keywords, a mapping or that value; keywords
     win, and all of them over `mode`. Without a model it gives a decorator: `@interfuse.compile(race=False)`.
     OptionError for an option that is not there. Regions are known once a graph is compiled, so a name in `off` that is
     part of none gives a warning then.

@@ -22,6 +22,7 @@ from interfuse.capture.decompositions import table
 from interfuse.driver.compiler import Compiled, Runner, Watcher, compile_graph
 from interfuse.driver.device import Device
 from interfuse.driver.options import Options, parts, read
+from interfuse.tune.choice import read_lock
 
 DISABLED = "INTERFUSE_DISABLE is set, so PyTorch runs the model unchanged: unset it to compile."
 """What is said where the kill switch leaves nothing to report."""
@@ -45,6 +46,8 @@ class Backend:
     ) -> None:
         self.options = options or Options()
         self.compiled: list[Compiled] = []
+        if (lock := self.options.knobs().lock) and not self.options.knobs().disable:
+            read_lock(lock)  # a broken one is told at once, and not by a compile that falls back
         self._watch, self._stop, self._warn, self._absent = watch, stop, warn, absent
 
     def __getstate__(self) -> Options:

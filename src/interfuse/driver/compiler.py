@@ -33,7 +33,9 @@ from interfuse.passes.pipeline import PASSES
 from interfuse.plan.plan import KernelStep, PackStep, Plan, Region
 from interfuse.plan.planner import library_plan, plan
 from interfuse.plan.printer import show as show_plan
+from interfuse.plan.schedules import Place
 from interfuse.run.program import Program, subject
+from interfuse.tune.choice import settled
 from interfuse.tune.race import race_plan
 
 Runner = Callable[[list[Any]], Any]
@@ -153,6 +155,9 @@ def _compile(
             rewritten, device.target, device.profile, record, off, device.unavailable(rewritten)
         )
     debug(knobs, 2, partial(show_plan, chosen))
+    if knobs.lock or knobs.race:
+        place = Place(device.target, device.profile, dict(rewritten.hints))
+        chosen = settled(chosen, place, device.key(), knobs, record)
     with stage("build"):
         chosen, launchers = _build(chosen, device, knobs, record)
         found.plans["build"], found.launchers = chosen, launchers

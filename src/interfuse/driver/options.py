@@ -22,6 +22,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "race": (bool,),
     "race_seconds": (int, float),
     "off": (str, tuple, list),
+    "lock": (str,),
 }
 
 
@@ -33,6 +34,7 @@ class Options:
     race          False trusts predictions and measures nothing
     race_seconds  longest time that one compile may spend measuring, in seconds
     off           region names, or parts of them, that stay on the library path: a tuple, a list or comma-separated text
+    lock          file of measured choices, which `interfuse tune --lock` wrote: its regions are not measured
 
     OptionError for a value that is not of its type.
     """
@@ -41,6 +43,7 @@ class Options:
     race: bool | None = None
     race_seconds: float | None = None
     off: tuple[str, ...] | None = None
+    lock: str | None = None
 
     def __post_init__(self) -> None:
         for name, types in _TYPES.items():

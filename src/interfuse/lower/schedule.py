@@ -64,13 +64,13 @@ class Schedule:
     def to_json(self) -> dict[str, Any]:
         """The schedule as JSON values, without what it does not say."""
         said = {"warps": self.warps, "stages": self.stages, "streamed": self.streamed}
-        blocks = {"blocks": dict(self.blocks)} if self.blocks else {}
+        blocks = {"blocks": [[name, block] for name, block in self.blocks]} if self.blocks else {}
         return {**blocks, **{k: v for k, v in said.items() if v is not None}}
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Schedule:
         """The schedule that `to_json` wrote."""
-        blocks = tuple((str(name), int(block)) for name, block in value.get("blocks", {}).items())
+        blocks = tuple((str(name), int(block)) for name, block in value.get("blocks", ()))
         return Schedule(blocks, value.get("warps"), value.get("stages"), value.get("streamed"))
 
     def __str__(self) -> str:

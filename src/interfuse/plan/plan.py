@@ -100,7 +100,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Region:
-    """Calls that run as one unit. `inputs` and `outputs` live in buffers; `reason` says why the choice is as it is."""
+    """Calls that run as one unit. `inputs` and `outputs` live in buffers; `reason` says why the choice is as it is,
+    `settled` that it is not to be measured.
+    """
 
     name: str
     calls: tuple[int, ...]
@@ -109,6 +111,7 @@ class Region:
     candidates: tuple[Candidate, ...]
     chosen: int = 0
     reason: str = ""
+    settled: bool = False
 
     @property
     def choice(self) -> Candidate:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Optional
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.cost.estimate import Estimate
@@ -31,7 +30,7 @@ OTHER_FORM = 2.0
 """How far a domain that is held is from one that is streamed, as `distance` counts."""
 
 
-Asked = tuple[Optional[Schedule], ...]
+Asked = tuple[Schedule | None, ...]
 """A schedule for each kernel of a candidate in order; None leaves it to the family."""
 
 
@@ -102,10 +101,10 @@ def rescheduled(candidate: Candidate, asked: Sequence[Schedule | None], name: st
     for step in candidate.steps:
         schedule = next(wanted, None) if isinstance(step, KernelStep) else None
         if isinstance(step, KernelStep) and schedule is not None:
-            if step.work is None:
-                raise UnsupportedError(f"{step.kernel.name} writes over its inputs: its schedule stays the family's own")
-            target, of = device.target, step.kernel
-            kernel, reads = lower(_named(of.name, schedule), step.work, target, of.doc, schedule)
+            if step.work is None or device.target is None:
+                raise UnsupportedError(f"{step.kernel.name} writes over its inputs: no other schedule")
+            of = step.kernel
+            kernel, reads = lower(_named(of.name, schedule), step.work, device.target, of.doc, schedule)
             step = replace(step, kernel=kernel, inputs=reads)
         steps.append(step)
     kernels = [s.kernel for s in steps if isinstance(s, KernelStep)]
@@ -129,11 +128,12 @@ def alternatives(candidate: Candidate, device: Place, most: int) -> list[tuple[C
     steps = [s for s in candidate.steps if isinstance(s, KernelStep)]
     if device.target is None or not steps:
         return []
-    longest = max(range(len(steps)), key=lambda k: kernel_estimate(steps[k].kernel, device.profile, device.sizes).seconds)
+    seconds = [kernel_estimate(s.kernel, device.profile, device.sizes).seconds for s in steps]
+    longest = seconds.index(max(seconds))
     work = steps[longest].work
     if work is None:
         return []
-    found = []
+    found: list[tuple[Candidate, Asked]] = []
     for s in schedules(work, device.target, device.profile, device.sizes):
         if s.far == 0 or len(found) == most:
             continue

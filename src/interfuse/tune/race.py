@@ -130,7 +130,7 @@ def _decided(
     seen: dict[str, Result],
     pool_bytes: int = 0,
 ) -> Region:
-    if len(region.candidates) < 2:
+    if len(region.candidates) < 2 or region.settled:
         return region
     if not key:
         record.add("race", name, times={}, errors={}, chosen=region.choice.label, reason=DYNAMIC)

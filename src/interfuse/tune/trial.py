@@ -23,6 +23,7 @@ from interfuse.ir.index import Dim, at_sizes, minimum, symbols, unwrap
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node, make, topological
 from interfuse.ir.ops import JOINS, MOVES, REDUCES, SCANS
+from interfuse.lower.canonical import canonical
 from interfuse.plan.plan import KernelStep, LibraryStep, PackStep, Plan, Region
 from interfuse.run.launch import Launcher
 from interfuse.run.program import Program
@@ -193,7 +194,7 @@ def region_key(region: Region, graph: Graph, device_key: str) -> str:
 
 def _step_text(step: Any) -> str:
     if isinstance(step, KernelStep):
-        return repr(dataclasses.replace(step.kernel, name="", doc=()))
+        return repr(canonical(step.kernel))
     if isinstance(step, PackStep):
-        return f"{dataclasses.replace(step.kernel, name='', doc=())!r} {step.sizes}"
+        return f"{canonical(step.kernel)!r} {step.sizes}"
     return "captured call" if isinstance(step, LibraryStep) else f"{step.provider} {step.attrs}"

@@ -1,0 +1,132 @@
+"""Tuning a model. In: a model, its inputs, a budget. Out: for each region what won among schedules and candidates.
+
+Regions are measured one after the other, those first that are predicted to take longest; each result is in the store
+before the next is begun, so whatever ends the tuning loses no more than the region at hand.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from interfuse.base.record import Record
+from interfuse.base.store import Store
+from interfuse.driver.begin import begin
+from interfuse.driver.compiler import Compiled, Watcher
+from interfuse.driver.device import Device
+from interfuse.plan.plan import KernelStep, PackStep, Plan, Region
+from interfuse.plan.schedules import Asked, Place, alternatives
+from interfuse.tune import trial
+from interfuse.tune.choice import Choice, stored_key
+from interfuse.tune.race import decide, measured
+
+MOST = 16
+"""Schedules of a region to measure beside the family's own."""
+
+
+@dataclass
+class Tuned:
+    """What tuning found: choices by region key, and a row a region: name, times it occurs, microseconds untuned and
+    tuned, the winner. `left` regions were not reached.
+    """
+
+    choices: dict[str, Choice] = field(default_factory=dict)
+    rows: list[tuple[str, int, float, float, str]] = field(default_factory=list)
+    left: int = 0
+
+
+def tune(
+    model: Callable[..., Any],
+    inputs: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    budget: float = 120.0,
+    watch: Watcher | None = None,
+    **options: Any,
+) -> Tuned:
+    """Measure candidates and schedules of every region of the model for at most about `budget` seconds.
+
+    Ctrl-C ends the measuring and keeps what there is. ModelError where PyTorch itself cannot run the model.
+    """
+    with torch.no_grad():
+        backend = begin(model, inputs, kwargs, options, watch, stop="plan").backend
+    knobs, found = backend.options.knobs(), Tuned()
+    store = Store(knobs.cache_dir / "results.sqlite" if knobs.cache else None)
+    todo = _todo(backend.compiled)
+    deadline = time.perf_counter() + budget
+    try:
+        for done, (key, (region, plan, device, times)) in enumerate(todo.items()):
+            if watch is not None:
+                watch(f"tuning {region.name}", done, len(todo))
+            if time.perf_counter() > deadline:
+                break
+            choice, before, after = _tuned(region, plan, device, knobs)
+            if choice is None:
+                continue
+            store.put(stored_key(key), choice.to_json())
+            found.choices[key] = choice
+            found.rows.append((region.name, times, before * 1e6, after * 1e6, _winner(choice)))
+    except KeyboardInterrupt:
+        pass
+    finally:
+        store.close()
+    found.left = len(todo) - len(found.choices)
+    return found
+
+
+def _todo(compiled: Sequence[Compiled]) -> dict[str, tuple[Region, Plan, Device, int]]:
+    """The different regions that have something to choose from, by key, the longest predicted first."""
+    found: dict[str, tuple[Region, Plan, Device, int]] = {}
+    for made in compiled:
+        device, plan = made.stages.device, made.stages.plans.get("plan")
+        for region in plan.regions if plan is not None else ():
+            if plan is None or device is None or len(region.candidates) < 2:
+                continue
+            if trial.sizes_of(region, plan.graph) is None:
+                continue
+            key = trial.region_key(region, plan.graph, device.key())
+            times = found[key][3] if key in found else 0
+            found[key] = (region, plan, device, times + 1)
+    return dict(sorted(found.items(), key=lambda e: (-e[1][0].choice.estimate.seconds * e[1][3], e[0])))
+
+
+def _tuned(region: Region, plan: Plan, device: Device, knobs: Any) -> tuple[Choice | None, float, float]:
+    """The winner of one region, and the seconds of what runs untuned and of the winner; None where nothing ran."""
+    place = Place(device.target, device.profile, dict(plan.graph.hints))
+    bases = [c for c in region.candidates if any(isinstance(s, KernelStep) for s in c.steps)]
+    asked: dict[str, tuple[str, Asked]] = {c.label: (c.label, ()) for c in region.candidates}
+    more = []
+    for base in bases:
+        for candidate, schedules in alternatives(base, place, MOST // len(bases)):
+            asked[candidate.label] = (base.label, schedules)
+            more.append(candidate)
+    wide = replace(region, candidates=(*region.candidates, *more), chosen=0)
+    steps = [s for c in wide.candidates for s in c.steps if isinstance(s, (KernelStep, PackStep))]
+    kernels = {s.kernel.name: s.kernel for s in steps}
+    launchers, _ = device.build(tuple(kernels.values()), knobs, Record())
+    kept = tuple(
+        c
+        for c in wide.candidates
+        if all(s.kernel.name in launchers for s in c.steps if isinstance(s, (KernelStep, PackStep)))
+    )
+    wide = replace(wide, candidates=kept)
+    result = measured(wide, plan.graph, launchers, device.torch_device, pool_bytes=knobs.pool_mib << 20)
+    if not result.times:
+        return None, 0.0, 0.0
+    untuned = replace(wide, candidates=tuple(c for c in kept if not asked[c.label][1]))
+    before = untuned.candidates[decide(untuned, result)[0]]
+    after = wide.candidates[decide(wide, result)[0]]
+    if result.times[after.label].overlaps(result.times[before.label]):
+        after = before  # a tie changes nothing
+    seconds = [result.times[c.label].median for c in (before, after)]
+    label, schedules = asked[after.label]
+    return Choice(label, schedules, round(seconds[0] / seconds[1], 3), region.name), seconds[0], seconds[1]
+
+
+def _winner(choice: Choice) -> str:
+    said = "; ".join(str(s) for s in choice.asked if s is not None)
+    return f"{choice.candidate} ({said})" if said else choice.candidate

@@ -1,0 +1,134 @@
+"""`interfuse tune` on a CPU. In: small models. Out: choices in the store and in lock files, taken without measuring."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import interfuse
+from interfuse.base.errors import OptionError
+from interfuse.base.knobs import current, override
+from interfuse.base.store import Store
+from interfuse.driver import tune as tuning
+from interfuse.lower.schedule import Schedule
+from interfuse.tune import race
+from interfuse.tune.choice import Choice, lock_text, read_lock, stored_key
+from tests.cli.sample import invoke
+
+MODELS = """
+import torch
+
+def columns():
+    return (lambda x: torch.softmax(x * 2, 0)), torch.randn(300, 640)
+
+def rows():
+    return (lambda x: torch.softmax(x + 1, -1)), torch.randn(64, 512)
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / "tune_models.py").write_text(MODELS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "tune_models", raising=False)
+    monkeypatch.setenv("INTERFUSE_CACHE", str(tmp_path / "cache"))
+    yield tmp_path
+
+
+def _model() -> tuple[object, torch.Tensor]:
+    return (lambda x: torch.softmax(x * 2, 0)), torch.randn(300, 640)
+
+
+def test_winners_are_stored_locked_and_taken_without_measuring(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = invoke("tune", "tune_models:columns", "--budget", "60", "--lock", "lock.json")
+    assert result.exit_code == 0, result.output
+    assert "mul+softmax" in result.output and "x  " in result.output
+    locked = read_lock("lock.json")
+    (key,) = locked
+    store = Store(current().cache_dir / "results.sqlite")
+    assert Choice.from_json(store.get(stored_key(key))) == locked[key]
+    store.close()
+
+    def never(*args: object) -> None:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(race, "measured", never)
+    function, x = _model()
+    for options, said in (({}, "tuned before"), ({"lock": "lock.json", "race": False}, "from the lock file lock.json")):
+        torch._dynamo.reset()
+        ledger = interfuse.explain(function, (x,), measure=False, **options)
+        assert said in str(ledger.to_json())
+        assert "fallback" not in str(ledger.to_json()) or "measured again" not in str(ledger.to_json())
+
+
+def test_an_asked_schedule_comes_back_from_a_lock_file(folder: Path) -> None:
+    assert invoke("tune", "tune_models:columns", "--lock", "lock.json").exit_code == 0
+    ((key, _),) = read_lock("lock.json").items()
+    wide = Choice("fused: column", (Schedule((("outer", 1), ("col", 64), ("row", 1))),), 1.5, "by hand")
+    fused = invoke("show", "tune_models:columns", "--stage", "plan", "--stop-after", "plan").output
+    label = next(line.split(": 1 launch")[0].strip("* -") for line in fused.splitlines() if "fused: " in line)
+    (folder / "lock.json").write_text(lock_text({key: Choice(label, wide.asked, 1.5, "by hand")}))
+    with override(lock="lock.json"):
+        function, x = _model()
+        fast = interfuse.compile(function)
+        torch.testing.assert_close(fast(x), function(x))  # type: ignore[operator]
+        shown = invoke("show", "tune_models:columns", "--stage", "plan", "--stop-after", "build").output
+    assert "col 64" in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (None, "cannot be read"),
+        ("{", "is no JSON"),
+        ('{"version": 9, "regions": {}}', "is not of version 1"),
+        ('{"version": 1, "regions": {"a": {}}}', "has a broken entry"),
+    ],
+)
+def test_a_broken_lock_file_is_one_sentence(folder: Path, text: str | None, why: str) -> None:
+    if text is not None:
+        (folder / "lock.json").write_text(text)
+    with pytest.raises(OptionError, match=why):
+        interfuse.compile(_model()[0], lock="lock.json")
+
+
+def test_a_lock_file_of_elsewhere_is_told_of(folder: Path) -> None:
+    (folder / "lock.json").write_text(lock_text({"0": Choice("fused: map")}))
+    function, x = _model()
+    torch._dynamo.reset()
+    ledger = interfuse.explain(function, (x,), measure=False, race=False, lock="lock.json")
+    assert "has none of these regions" in str(ledger.to_json())
+
+
+def test_interrupted_tuning_keeps_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tuning, "_tuned", interrupted)
+    function, x = _model()
+    found = tuning.tune(function, (x,))  # type: ignore[arg-type]
+    assert (found.choices, found.left) == ({}, 1)
+
+
+def test_two_processes_tuning_at_once_lose_nothing(folder: Path) -> None:
+    source = Path(interfuse.__file__).parents[1]
+    environment = {**os.environ, "PYTHONPATH": f"{source}:{folder}"}
+    commands = [
+        [sys.executable, "-m", "interfuse", "tune", f"tune_models:{name}", "--lock", f"{name}.json"]
+        for name in ("columns", "rows")
+    ]
+    running = [subprocess.Popen(c, cwd=folder, env=environment, stdout=subprocess.DEVNULL) for c in commands]
+    assert [p.wait(300) for p in running] == [0, 0]
+    store = Store(folder / "cache" / "results.sqlite")
+    for name in ("columns", "rows"):
+        for key, value in json.loads((folder / f"{name}.json").read_text())["regions"].items():
+            assert store.get(stored_key(key)) == value
+    store.close()
