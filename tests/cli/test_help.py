@@ -30,7 +30,7 @@ def options(command: Any) -> list[Any]:
 
 def test_the_commands() -> None:
     assert list(commands()) == [
-        *("run", "explain", "bench", "show", "whatif", "bisect", "doctor"),
+        *("run", "explain", "bench", "tune", "show", "whatif", "bisect", "doctor"),
         *(f"cache {name}" for name in ("list", "size", "clear", "verify")),
     ]
 

@@ -106,7 +106,7 @@ def compile_graph(
         with stage("capture"):
             graph = import_graph(gm, inputs, name)
             found.graphs["capture"] = graph
-            found.device = device = absent or device_of(graph.device, knobs)
+            found.device = device = absent or device_of(graph.device, knobs, record)
             _note_model(graph, device, record)
             if device.why:
                 record.add("warning", "device", error=device.why)

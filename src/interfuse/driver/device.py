@@ -115,15 +115,15 @@ def names_here() -> list[str]:
     return ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
 
 
-def device_of(name: str, knobs: Knobs) -> Device:
+def device_of(name: str, knobs: Knobs, record: Record | None = None) -> Device:
     """The device called `name` by PyTorch, as an earlier probe found it. Other kinds than CPU and CUDA get library
-    calls only.
+    calls only. What is wrong with the file of results goes into `record`.
     """
     known = _unmeasured(name, knobs)
     path = knobs.cache_dir / RESULTS
     if not knobs.cache or not path.is_file():
         return known
-    store = Store(path)
+    store = Store(path, record)
     try:
         return replace(known, profile=probe.stored(known.profile, store, known.probe_key))
     finally:
