@@ -24,8 +24,10 @@ from interfuse.emit.triton import TritonSource, emit
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8
 from interfuse.ir.index import sym
-from interfuse.lower.families import GPU, lower
+from interfuse.ir.layout import contiguous
+from interfuse.lower.families import GPU, Work, lower
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Param, Role, Store, Value
+from interfuse.plan.schedules import schedules
 from tests import gathers, joins, online, packs, parts, symbolic
 from tests.emit import triton_cases as cases
 from tests.kernels import BUILDERS
@@ -303,3 +305,17 @@ def test_one_pass_and_reductions_in_parts_keep_to_the_limits(device: str, cache:
     assert len(kernels) > 4 + 3 * 2
     for r in compiled([emit(k) for k in kernels], profile, cache):
         assert check(r, profile) is None, r
+
+
+def test_schedules_compile_within_the_device() -> None:
+    x = b.placeholder("x", F16, (512, 2048))
+    top = b.expand(b.reduce("max", x, (1,), keepdims=True), x.shape)
+    work = Work(
+        (b.apply("sub", x, top),), frozenset((x,)), {n: contiguous(x.shape) for n in (x, b.apply("sub", x, top))}
+    )
+    profile = find("NVIDIA H200")
+    found = [s for s in schedules(work, GPU, profile) if s.far in (0, 2)][:4]
+    built = build.compile_offline([emit(s.kernel) for s in found], "cuda:90", 2)
+    assert len(found) == 4
+    for resources in built:
+        assert isinstance(resources, Resources) and check(resources, profile) is None
