@@ -299,7 +299,7 @@ class Body:
             if s.op in COMPOSITE or (s.op == "max" and s.arg in weighed):
                 key = s.arg, s.op in MOMENTS
                 if key not in found:
-                    x = Operand.of(s, self._operand(s.arg), self.lanes, self._mask({s.axis}))
+                    x = Operand.of(s, self._operand(s.arg), self.lanes, self._mask({s.axis}), self.kernel.warps)
                     found[key] = (moments if s.op in MOMENTS else expsum)(x, self._own)
                 joint[s] = found[key]
         return joint

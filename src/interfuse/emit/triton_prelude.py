@@ -224,6 +224,14 @@ def weighed(top, total, x):
     weight = libdevice.exp(-tl.abs(apart))
     return nan_max(top, x), tl.where(apart > 0, total * weight + 1.0, total + weight)
 """,
+    "weighed_together": """
+def weighed_together(top, total, x):
+    # The same with several elements more for each lane: they are measured from one maximum, so an exponential each.
+    x = tl.reshape(x, (x.shape[0] // top.shape[0], top.shape[0]))
+    highest = nan_max(top, tl.reduce(x, 0, nan_max))
+    more = tl.sum(tl.exp2((x - highest[None, :]) * 1.4426950408889634), 0)
+    return highest, total * tl.exp2((top - highest) * 1.4426950408889634) + more
+""",
     "larger_first": """
 def larger_first(a, i, b, j):
     # The larger element and its place; of equal ones the first. NaN is larger than every number.

@@ -15,7 +15,7 @@ import numpy as np
 from interfuse.base.errors import UnsupportedError
 from interfuse.emit import triton_prelude as prelude
 from interfuse.emit.triton_lanes import Lane
-from interfuse.ir.dtypes import DType
+from interfuse.ir.dtypes import F32, DType
 from interfuse.lower.kernel import MOMENTS, Reduce
 
 JOINS = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
@@ -32,6 +32,9 @@ COMBINE = {
     "all": "{0} & {1}",
 }
 
+VECTOR = 8
+"""The most elements that a thread loads at once."""
+
 COMPOSITE = MOMENTS | {"expsum"}
 """Reductions that carry more than one number; a maximum comes out of an `expsum` as well."""
 
@@ -42,7 +45,7 @@ class Operand:
 
     `along` are the arguments of a reduction by which Triton finds the axis, `lane` is its dimension, `lanes` numbers
     the `block` lanes that share its `count` elements (0 where their number is not known), `start` is the loop's
-    variable.
+    variable. `folded` is what a step carries where lanes that one thread has are carried as one; 0 where they are not.
     """
 
     text: str
@@ -55,9 +58,10 @@ class Operand:
     block: int
     count: int
     start: str
+    folded: int = 0
 
     @staticmethod
-    def of(s: Reduce, text: str, lanes: Mapping[str, Lane], mask: str) -> Operand:
+    def of(s: Reduce, text: str, lanes: Mapping[str, Lane], mask: str, warps: int) -> Operand:
         """The operand of `s`, spelled `text`."""
         lane = lanes[s.axis]
         extent, block = lane.axis.extent, lane.axis.block
@@ -76,6 +80,7 @@ class Operand:
             block,
             count,
             f"{s.axis}_start",
+            _folded(s, lane, warps),
         )
 
     def masked(self, text: str, rest: str) -> str:
@@ -96,6 +101,14 @@ class Carried:
 def distinct(carried: Iterable[Carried]) -> list[Carried]:
     """Everything that is carried, once."""
     return list({made.before: made for made in carried}.values())
+
+
+def _folded(s: Reduce, lane: Lane, warps: int) -> int:
+    """Lanes that a step carries where each thread has some vectors of the step: what lies a vector a thread apart is
+    the same thread's, whatever the layout, and is reduced without a word to other threads.
+    """
+    carried = 32 * VECTOR * warps
+    return carried if lane.rank == 1 and s.arg.dtype is F32 and lane.axis.block >= 2 * carried else 0
 
 
 def _shape(blocks: list[str]) -> str:
@@ -135,16 +148,18 @@ def moments(x: Operand, own: Callable[[str], str]) -> Carried:
 def expsum(x: Operand, own: Callable[[str], str]) -> Carried:
     """The sum of exp(element - maximum), each lane measuring from its own largest element so far.
 
-    A lane starts from the lowest finite number, so that -inf adds nothing.
+    A lane starts from the lowest finite number, so that -inf adds nothing. Where a thread has several elements of a
+    step they are measured from one maximum.
     """
     top, total = own(f"{x.text}_top"), own(f"{x.text}_total")
     kind, lowest = prelude.TYPES[x.dtype], prelude.literal(float(np.finfo(x.dtype.numpy).min), x.dtype)
     highest = own(f"{x.text}_highest")
     keep = ", keep_dims=True" if x.along else ""
     given = x.masked(x.text, 'float("-inf")')
+    shape, update = (f"({x.folded},)", "weighed_together") if x.folded else (x.shape, "weighed")
     return Carried(
-        (f"{top} = tl.full({x.shape}, {lowest}, {kind})", f"{total} = tl.full({x.shape}, 0.0, {kind})"),
-        (f"{top}, {total} = weighed({top}, {total}, {given})",),
+        (f"{top} = tl.full({shape}, {lowest}, {kind})", f"{total} = tl.full({shape}, 0.0, {kind})"),
+        (f"{top}, {total} = {update}({top}, {total}, {given})",),
         (
             f"{highest} = tl.reduce({top}, {x.lane}, nan_max{keep})",
             f"{total} = tl.sum({total} * libdevice.exp({top} - {highest}){x.along})",

@@ -92,7 +92,7 @@ def check_operators(nodes: Iterable[Node], backend: str) -> None:
         )
 
 
-def _reduced(node: Node) -> tuple[Dim, int, Dim]:
+def reduced(node: Node) -> tuple[Dim, int, Dim]:
     """(rows, cols, inner) of one reduction or scan; UnsupportedError where its axes are not neighbours."""
     shape = node.inputs[0].shape
     over = (node.attr("axis"),) if node.op in SCANS else node.attr("axes")
@@ -126,7 +126,7 @@ def find(outputs: tuple[Node, ...], inputs: frozenset[Node]) -> Domain:
     # Operands count too: a reduction of nothing has a result, which is no work for a kernel.
     if 0 in sizes or any(0 in m.shape for n in nodes for m in (n, *n.inputs)):
         raise UnsupportedError("empty tensor: nothing to launch")
-    reductions = {_reduced(n) for n in nodes if n.op in REDUCES or n.op in SCANS}
+    reductions = {reduced(n) for n in nodes if n.op in REDUCES or n.op in SCANS}
     if len(reductions) > 1:
         raise UnsupportedError(f"reductions of different shapes: {_listed(reductions)} (rows, columns, inner)")
     if not reductions:

@@ -32,11 +32,13 @@ from interfuse.lower.kernel import (
     Load,
     Loop,
     Param,
+    Reduce,
     Role,
     Stmt,
     Store,
     bounds_of,
     step_along,
+    walk,
 )
 from interfuse.lower.schedule import HELD, Schedule
 from interfuse.lower.statistics import expand_statistics, join_statistics
@@ -67,6 +69,9 @@ class Target:
 
 STAGED_BYTES = 1 << 15
 """What a GPU program may fetch ahead of itself: several programs share the memory of one unit."""
+
+STEP = 4
+"""Tiles that a step takes where threads reduce what they hold before they carry it."""
 
 CPU = Target()
 GPU = Target("triton", 32, 1 << 14, 0, 2048, programs=132, stages=3, enough=132)
@@ -110,7 +115,7 @@ def lower(
     axes = made.axes
     warps, stages = 1, 1
     if target.backend == "triton":
-        warps, stages = schedule.warps or _warps(axes), schedule.stages or _stages(made, target)
+        warps, stages = schedule.warps or _warps(made), schedule.stages or _stages(made, target)
     order = _order(made, target, warps) if domain.reduces else ""
     sizes = _size_symbols(made.trace, axes)
     params = (*params, *made.scratch)
@@ -140,6 +145,10 @@ def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) ->
     axes = (_row_axes if domain.inner == 1 else _column_axes)(domain, target)
     axes = schedule.placed(axes, target.backend, target.lanes)
     family = "row" if domain.inner == 1 else "column"
+    if family == "row" and target.backend == "triton" and schedule.streamed is None:
+        made = _weighed(work, domain, target, schedule)
+        if made is not None:
+            return made
     if not once and _held(domain, axes, target):
         if target.backend == "cpp":  # registers hold no row: a second pass over it costs as much as the first
             spelled = join_statistics(work.roots, work.inputs, exponentials=False)
@@ -153,6 +162,26 @@ def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) ->
         raise UnsupportedError(f"the schedule {schedule} holds what does not fit on chip")
     trace = _trace(join_statistics(work.roots, work.inputs), work, domain, target)
     return _Made(f"{family}, streamed", axes, trace, *statements(trace, axes[-1], keep=False))
+
+
+def _weighed(work: Work, domain: Domain, target: Target, schedule: Schedule) -> _Made | None:
+    """A GPU kernel that reads its rows once, for the sum of exponentials of each and what lies at places of them: each
+    thread takes many elements a step. None where that is not all that the region asks for.
+    """
+    roots = join_statistics(work.roots, work.inputs)
+    if not any(n.op == "expsum" for n in inside(roots, work.inputs)):
+        return None
+    axes = schedule.placed(_step_axes(domain, target), target.backend, target.lanes)
+    trace = _trace(roots, work, domain, target)
+    body, _ = statements(trace, axes[-1], keep=False)
+    once = sum(isinstance(s, Loop) for s in body) == 1
+    return _Made("row, streamed", axes, trace, body, ()) if once or domain.reduced > target.row_elements else None
+
+
+def _step_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
+    """A program a row, `STEP` elements of it at once."""
+    block = min(_power(domain.reduced), STEP * target.tile_elements)
+    return (Axis("row", domain.rows, Role.GRID), Axis("col", domain.reduced, Role.SERIAL, block))
 
 
 def _asked(target: Target, domain: Domain, streamed: bool | None) -> Target:
@@ -296,13 +325,15 @@ def _power(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-def _warps(axes: tuple[Axis, ...]) -> int:
+def _warps(made: _Made) -> int:
     """Warps for the tile of one program, between one and sixteen.
 
     Eight elements a thread; sixteen where warps wait for each other in reductions of what they hold, so that more
-    programs share a multiprocessor and one's wait is another's work.
+    programs share a multiprocessor and one's wait is another's work; 32 where a thread reduces what it holds first.
     """
-    each = 512 if axes[-1].role is Role.TILE else 256
+    axes = made.axes
+    weighed = len(axes) == 2 and any(isinstance(s, Reduce) and s.op == "expsum" for s in walk(made.body))
+    each = 512 if axes[-1].role is Role.TILE else 1024 if weighed else 256
     return min(16, max(1, _power(math.prod(a.block for a in axes)) // each))
 
 

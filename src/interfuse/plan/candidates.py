@@ -22,6 +22,7 @@ from interfuse.lower.families import Target, Work, lower
 from interfuse.lower.in_place import check_in_place
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.split import split
+from interfuse.lower.totals import totals
 from interfuse.plan.flow import OUTPUT, Flow, cut, library_calls
 from interfuse.plan.plan import Candidate, KernelStep, LibraryStep, PackStep, ProviderStep
 
@@ -116,7 +117,8 @@ def _work(calls: frozenset[int], context: Context) -> Work:
 
 
 def in_parts(calls: frozenset[int], context: Context) -> tuple[KernelStep, ...]:
-    """Kernels that compute `calls` one after the other, each reduction in parts; none where that is not to be had.
+    """Kernels that compute `calls` one after the other, rows before totals or each reduction in parts; none where that
+    is not to be had.
 
     What is written over inputs stays one kernel: were the second of several to fail, there would be no going back.
     """
@@ -124,7 +126,8 @@ def in_parts(calls: frozenset[int], context: Context) -> tuple[KernelStep, ...]:
     if calls not in context.parted and context.target is not None and not in_place:
         steps: list[KernelStep] = []
         try:
-            for work in split(_work(calls, context), context.target):
+            whole = _work(calls, context)
+            for work in totals(whole, context.target) or split(whole, context.target):
                 kernel, reads = lower("kernel", work, context.target)
                 steps.append(KernelStep(kernel, reads, work.outputs, work=work))
         except UnsupportedError:
@@ -138,7 +141,13 @@ def seconds_of(calls: frozenset[int], context: Context) -> float:
 
     UnsupportedError says why there is none.
     """
-    ways = [(fused(calls, context),), in_parts(calls, context)]
+    parts = in_parts(calls, context)
+    ways: list[tuple[KernelStep, ...]] = [parts]
+    try:
+        ways.append((fused(calls, context),))
+    except UnsupportedError:
+        if not parts:
+            raise
     times = [one_after_other([_estimate(s, context) for s in steps], context.profile) for steps in ways if steps]
     return min(e.seconds for e in times)
 

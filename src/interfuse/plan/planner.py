@@ -218,11 +218,16 @@ def _faster(calls: frozenset[int], name: str, context: Context, kernels: dict[Ke
     if not linears and any(graph.calls[k].opaque for k in calls - context.flow.writes.keys() or calls):
         return []
     if not linears:
-        found = [fused_candidate(_kernel(calls, name, context, kernels), context)]
         steps = [
             _renamed(s, f"{name}_{k + 1}", calls, context, kernels) for k, s in enumerate(in_parts(calls, context))
         ]
-        return [*found, parted_candidate(steps, context)] if steps else found
+        found = [parted_candidate(steps, context)] if steps else []
+        try:
+            return [fused_candidate(_kernel(calls, name, context, kernels), context), *found]
+        except UnsupportedError:
+            if not found:
+                raise
+            return found
     (linear,) = linears
     product = frozenset(k for k in calls if linear_of(graph.calls[k]) is not None)
     rest = calls - product

@@ -1,0 +1,57 @@
+"""Totals of what rows give. In: a region that reduces rows, and then the results of all rows. Out: the works of kernels
+that follow each other.
+
+A loss of labels is one: each row of scores gives an error, and the errors a mean. The first kernel computes what the
+totals are taken of, one element a row, beside all else that rows give; the second takes the totals, from these and from
+the region's inputs. No second kernel reads the rows again.
+"""
+
+from __future__ import annotations
+
+from interfuse.ir.index import product, unwrap
+from interfuse.ir.layout import contiguous
+from interfuse.ir.node import Node
+from interfuse.ir.ops import REDUCES, SCANS
+from interfuse.lower.domain import inside, reduced
+from interfuse.lower.families import Target, Work
+from interfuse.lower.split import split
+
+
+def totals(work: Work, target: Target) -> tuple[Work, ...]:
+    """The works that compute `work`, rows first; none where it is not made of reductions of rows and of totals over
+    what they give.
+    """
+    roots = work.roots or work.outputs
+    nodes = inside(roots, work.inputs)
+    kinds = {n: reduced(n) for n in nodes if n.op in REDUCES or n.op in SCANS}
+    ends = [n for n, (rows, _, _) in kinds.items() if rows == 1]
+    begins = {kind for n, kind in kinds.items() if n not in ends}
+    if len(begins) != 1 or not ends or any(n.op in SCANS for n in ends):
+        return ()
+    rows, _, inner = begins.pop()
+    count = unwrap(rows * inner)
+    if any(kinds[n][1] != count or kinds[n][2] != 1 for n in ends):
+        return ()
+    late = _above(nodes, set(ends))
+    early = _above(nodes, {n for n in kinds if n not in ends})
+    given = tuple(dict.fromkeys(n.inputs[0] for n in ends if n.inputs[0] in early and n.inputs[0] not in late))
+    first = [k for k, r in enumerate(roots) if r not in late]
+    last = [k for k, r in enumerate(roots) if r in late]
+    rest = inside([roots[k] for k in last], work.inputs | frozenset(given))
+    if not given or any(n in kinds and n not in ends for n in rest) or any(product(g.shape) != count for g in given):
+        return ()
+    layouts = dict(work.layouts) | {g: contiguous(g.shape) for g in given}
+    one = Work((*given, *(work.outputs[k] for k in first)), work.inputs, layouts, (*given, *(roots[k] for k in first)))
+    two = Work(
+        tuple(work.outputs[k] for k in last), work.inputs | frozenset(given), layouts, tuple(roots[k] for k in last)
+    )
+    return one, *(split(two, target) or (two,))
+
+
+def _above(nodes: list[Node], some: set[Node]) -> set[Node]:
+    """`some` and what is computed from them."""
+    found = set(some)
+    for n in nodes:
+        if not found.isdisjoint(n.inputs):
+            found.add(n)
+    return found

@@ -1,0 +1,40 @@
+"""Totals of what rows give. In: a loss of labels. Out: two kernels, of which the first reads the scores once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from interfuse.ir import build as b
+from interfuse.ir.dtypes import F16, F32, I64
+from interfuse.ir.layout import contiguous
+from interfuse.ir.node import Node
+from interfuse.lower.families import GPU, Work, lower
+from interfuse.lower.kernel import Load, Loop, Reduce, walk
+from interfuse.lower.totals import totals
+
+
+def _loss(rows: int, cols: int) -> tuple[list[Node], Node]:
+    x, label = b.placeholder("x", F16, (rows, cols)), b.placeholder("label", I64, (rows, 1))
+    wide = b.cast(x, F32)
+    shifted = b.apply("sub", wide, b.expand(b.reduce("max", wide, (1,), keepdims=True), wide.shape))
+    total = b.reduce("sum", b.apply("exp", shifted), (1,), keepdims=True)
+    log = b.apply("sub", shifted, b.expand(b.apply("log", total), wide.shape))
+    return [x, label], b.reduce("sum", b.apply("neg", b.gather(log, label, 1)), (0, 1))
+
+
+def test_scores_are_read_once_and_errors_summed_after() -> None:
+    inputs, loss = _loss(8, 50257)
+    layouts = {n: contiguous(n.shape) for n in (*inputs, loss)}
+    works = totals(Work((loss,), frozenset(inputs), layouts), GPU)
+    assert len(works) == 2
+    (first, _), (second, reads) = (lower("k", w, GPU) for w in works)
+    assert sum(isinstance(s, Loop) for s in first.body) == 1, "one pass over the scores"
+    assert [s.op for s in walk(first.body) if isinstance(s, Reduce)].count("expsum") == 1
+    assert sum(isinstance(s, Load) and bool(s.picks) for s in walk(first.body)) == 1
+    assert inputs[0] not in reads and np.prod(second.params[0].shape) == 8
+
+
+def test_rows_alone_have_no_totals() -> None:
+    x = b.placeholder("x", F32, (8, 64))
+    out = b.reduce("sum", x, (1,))
+    assert totals(Work((out,), frozenset((x,)), {n: contiguous(n.shape) for n in (x, out)}), GPU) == ()
