@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from interfuse.ir.index import Expr, at_sizes, combine, symbols
 from interfuse.lower.bounds import share
-from interfuse.lower.kernel import Kernel, Load, Store, bounds_of, step_along, walk
+from interfuse.lower.kernel import Kernel, Load, Store, bounds_of, first_step, walk
 
 
 def strided_share(kernel: Kernel, sizes: Mapping[str, int]) -> float:
-    """The share of accesses whose neighbours along the lanes do not lie side by side; along the best of several axes
-    of lanes. What is read within bounds counts as often as it is read.
+    """The share of accesses whose neighbours do not lie side by side along any axis of lanes. What is read within
+    bounds counts as often as it is read.
     """
     extents = {a.name: at_sizes(a.extent, sizes) for a in kernel.axes}
     accesses = [
@@ -22,7 +22,7 @@ def strided_share(kernel: Kernel, sizes: Mapping[str, int]) -> float:
         if isinstance(s, (Load, Store))
     ]
     lanes = [a.symbol for a in kernel.axes if a.block > 1] or [kernel.axes[-1].symbol]
-    bad = min(sum(w for s, w in accesses if step_along(s, lane) not in (0, 1, -1)) for lane in lanes)
+    bad = sum(w for s, w in accesses if all(first_step(s, lane) not in (0, 1, -1) for lane in lanes))
     return bad / max(sum(w for _, w in accesses), 1)
 
 

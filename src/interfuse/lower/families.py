@@ -37,6 +37,7 @@ from interfuse.lower.kernel import (
     Stmt,
     Store,
     bounds_of,
+    first_step,
     step_along,
     walk,
 )
@@ -72,6 +73,9 @@ STAGED_BYTES = 1 << 15
 
 STEP = 4
 """Tiles that a step takes where threads reduce what they hold before they carry it."""
+
+HELD_TILE = 1 << 14
+"""Elements of a tile of columns that is held at once: it is read once, however many passes there are."""
 
 CPU = Target()
 GPU = Target("triton", 32, 1 << 14, 0, 2048, programs=132, stages=3, enough=132)
@@ -143,8 +147,11 @@ def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) ->
     once = any(n.op in ("spread", "expsum") for n in inside(work.roots, work.inputs))
     target = _asked(target, domain, True if once else schedule.streamed)
     axes = (_row_axes if domain.inner == 1 else _column_axes)(domain, target)
-    axes = schedule.placed(axes, target.backend, target.lanes)
     family = "row" if domain.inner == 1 else "column"
+    if family == "row" and target.backend == "triton" and not schedule.blocks and _turned(work, domain, target):
+        target = replace(target, row_elements=0)
+        axes = _turned_axes(domain, target)
+    axes = schedule.placed(axes, target.backend, target.lanes)
     if family == "row" and target.backend == "triton" and schedule.streamed is None:
         made = _weighed(work, domain, target, schedule)
         if made is not None:
@@ -176,6 +183,23 @@ def _weighed(work: Work, domain: Domain, target: Target, schedule: Schedule) -> 
     body, _ = statements(trace, axes[-1], keep=False)
     once = sum(isinstance(s, Loop) for s in body) == 1
     return _Made("row, streamed", axes, trace, body, ()) if once or domain.reduced > target.row_elements else None
+
+
+def _turned(work: Work, domain: Domain, target: Target) -> bool:
+    """True where an access of the whole domain has its neighbours along the rows: a transpose before or behind."""
+    row, col = _position("row", domain.rows), _position("col", domain.cols)
+    accesses = [a for a in _accesses(_trace(work.roots, work, domain, target)) if col in symbols(a.index)]
+    return any(first_step(a, row) == 1 and first_step(a, col) not in (0, 1, -1) for a in accesses)
+
+
+def _turned_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
+    """Tiles of several rows, so that transposed pieces are as long as leaves a program for every unit."""
+    most = target.lanes
+    while most > target.lanes // 2 and wrap(domain.rows).hi < target.programs * most:
+        most //= 2
+    together = _lanes(domain.rows, most)
+    block = min(_power(domain.reduced), 2 * target.tile_elements // together)
+    return (Axis("row", domain.rows, Role.GRID, together), Axis("col", domain.reduced, Role.SERIAL, block))
 
 
 def _step_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
@@ -295,8 +319,9 @@ def _column_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
         col = Axis("col", domain.inner, Role.GRID, _beside(domain, target))
         return (*outer, col, Axis("row", cols, Role.SERIAL))
     # The more columns side by side, the longer the pieces that are read: as many as leave two programs a unit.
-    held = cols <= min(target.tile_elements // target.lanes, target.row_elements)
-    most = target.tile_elements // _power(cols) if held else 4 * target.lanes
+    held = cols <= min(HELD_TILE // target.lanes, target.row_elements)
+    few = cols <= target.tile_elements // target.lanes
+    most = (target.tile_elements if few else HELD_TILE) // _power(cols) if held else 4 * target.lanes
     lanes = _lanes(domain.inner, most)
     while lanes > target.lanes and wrap(domain.kept).hi < 2 * target.programs * lanes:
         lanes //= 2

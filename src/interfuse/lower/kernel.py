@@ -19,7 +19,7 @@ from enum import Enum
 from typing import Any, Union
 
 from interfuse.ir.dtypes import DType
-from interfuse.ir.index import Dim, Expr, coefficient, sym, symbols, wrap
+from interfuse.ir.index import Dim, Expr, at_sizes, coefficient, sym, symbols, wrap
 
 
 class Role(Enum):
@@ -219,6 +219,18 @@ def step_along(s: Load | Store, axis: Expr) -> int | None:
     """
     told = isinstance(s, Load) and any(axis.name in p.value.axes for p in s.picks)
     return None if told else coefficient(s.index, axis)
+
+
+def first_step(s: Load | Store, axis: Expr) -> int | None:
+    """How many elements apart the access reaches at the first two indices of an axis, all others being 0; None where
+    values tell the place.
+    """
+    if step_along(s, axis) is not None:
+        return step_along(s, axis)
+    if isinstance(s, Load) and s.picks:
+        return None
+    first = {x.name: 0 for x in symbols(s.index)}
+    return at_sizes(s.index, first | {axis.name: 1}) - at_sizes(s.index, first)
 
 
 def walk(body: Iterable[Stmt]) -> list[Stmt]:
