@@ -148,16 +148,15 @@ def normal_cdf(x):
     # (1 + erf(x / sqrt(2))) / 2 by the complement, e^(-x^2 / 2) times a polynomial in k: fewer operations than the
     # library's erf, and it keeps its digits far below zero, where 1 + erf cancels.
     a = tl.abs(x)
-    k = 1.0 / (1.0 + a * 0.21213203)
-    p = -0.06477033
-    p = p * k + 0.24282826
-    p = p * k - 0.25624412
-    p = p * k + 0.27399233
-    p = p * k - 0.047427084
-    p = p * k + 0.10751184
-    p = p * k + 0.07415533
-    p = p * k + 0.08535992
-    p = p * k + 0.08459384
+    k = libdevice.fast_dividef(1.0, tl.fma(a, 0.21213203, 1.0))
+    p = tl.fma(k, -0.06477033, 0.24282826)
+    p = tl.fma(p, k, -0.25624412)
+    p = tl.fma(p, k, 0.27399233)
+    p = tl.fma(p, k, -0.047427084)
+    p = tl.fma(p, k, 0.10751184)
+    p = tl.fma(p, k, 0.07415533)
+    p = tl.fma(p, k, 0.08535992)
+    p = tl.fma(p, k, 0.08459384)
     tail = tl.exp2(a * a * -0.72134752) * (k * p)
     return tl.where(x < 0.0, tail, 1.0 - tail)
 """,

@@ -99,6 +99,7 @@ class _NumpyMath:
 
     NAMES: Mapping[str, Callable[..., Any]] = {
         "nearbyint": np.rint,
+        "fast_dividef": np.divide,
         "rsqrt": lambda x: 1 / np.sqrt(x),
         "erfc": np.vectorize(math.erfc, otypes=[np.float64]),
     }
