@@ -175,7 +175,7 @@ def pack_estimate(
 ) -> Estimate:
     """Predicted seconds of one launch that runs all of `kernels`, writing its table included."""
     one = _launched(kernels, profile, sizes or {})
-    table = ROW_LAUNCH * len(kernels) * profile.launch
+    table = ROW_LAUNCH * len(kernels) * (profile.launch if profile.kind == "cpu" else profile.gap)
     return replace(one, seconds=one.seconds + table, parts=(*one.parts, ("table", table)))
 
 

@@ -22,7 +22,8 @@ def strided_share(kernel: Kernel, sizes: Mapping[str, int]) -> float:
         if isinstance(s, (Load, Store))
     ]
     lanes = [a.symbol for a in kernel.axes if a.block > 1] or [kernel.axes[-1].symbol]
-    bad = sum(w for s, w in accesses if all(first_step(s, lane) not in (0, 1, -1) for lane in lanes))
+    places = [a.symbol for a in kernel.axes]
+    bad = sum(w for s, w in accesses if all(first_step(s, lane, places) not in (0, 1, -1) for lane in lanes))
     return bad / max(sum(w for _, w in accesses), 1)
 
 

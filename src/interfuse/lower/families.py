@@ -22,6 +22,7 @@ from interfuse.ir.dtypes import OPAQUE
 from interfuse.ir.index import Dim, Expr, coefficient, product, symbols, wrap
 from interfuse.ir.layout import Layout
 from interfuse.ir.node import Node
+from interfuse.ir.ops import SCANS
 from interfuse.lower.domain import Domain, check_operators, core_of, find, inside, width
 from interfuse.lower.joins import check_parts
 from interfuse.lower.kernel import (
@@ -34,6 +35,7 @@ from interfuse.lower.kernel import (
     Param,
     Reduce,
     Role,
+    Scan,
     Stmt,
     Store,
     bounds_of,
@@ -68,13 +70,16 @@ class Target:
     enough: int = 16
 
 
+SCANNED = 64
+"""Rows that a step of a scan down columns takes: a thread has a column of them to itself."""
+
 STAGED_BYTES = 1 << 15
 """What a GPU program may fetch ahead of itself: several programs share the memory of one unit."""
 
 STEP = 4
 """Tiles that a step takes where threads reduce what they hold before they carry it."""
 
-HELD_TILE = 1 << 14
+HELD_TILE = 1 << 13
 """Elements of a tile of columns that is held at once: it is read once, however many passes there are."""
 
 CPU = Target()
@@ -146,7 +151,8 @@ def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) ->
     """
     once = any(n.op in ("spread", "expsum") for n in inside(work.roots, work.inputs))
     target = _asked(target, domain, True if once else schedule.streamed)
-    axes = (_row_axes if domain.inner == 1 else _column_axes)(domain, target)
+    scans = any(n.op in SCANS for n in inside(work.roots, work.inputs))
+    axes = _row_axes(domain, target) if domain.inner == 1 else _column_axes(domain, target, scans)
     family = "row" if domain.inner == 1 else "column"
     if family == "row" and target.backend == "triton" and not schedule.blocks and _turned(work, domain, target):
         target = replace(target, row_elements=0)
@@ -189,16 +195,17 @@ def _turned(work: Work, domain: Domain, target: Target) -> bool:
     """True where an access of the whole domain has its neighbours along the rows: a transpose before or behind."""
     row, col = _position("row", domain.rows), _position("col", domain.cols)
     accesses = [a for a in _accesses(_trace(work.roots, work, domain, target)) if col in symbols(a.index)]
-    return any(first_step(a, row) == 1 and first_step(a, col) not in (0, 1, -1) for a in accesses)
+    places = (row, col)
+    return any(first_step(a, row, places) == 1 and first_step(a, col, places) not in (0, 1, -1) for a in accesses)
 
 
 def _turned_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
     """Tiles of several rows, so that transposed pieces are as long as leaves a program for every unit."""
-    most = target.lanes
+    most = 2 * target.lanes
     while most > target.lanes // 2 and wrap(domain.rows).hi < target.programs * most:
         most //= 2
     together = _lanes(domain.rows, most)
-    block = min(_power(domain.reduced), 2 * target.tile_elements // together)
+    block = min(_power(domain.reduced), 4 * target.tile_elements // together)
     return (Axis("row", domain.rows, Role.GRID, together), Axis("col", domain.reduced, Role.SERIAL, block))
 
 
@@ -313,7 +320,7 @@ def _row_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
     return (Axis("row", domain.rows, Role.GRID, together), Axis("col", cols, Role.TILE, block))
 
 
-def _column_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
+def _column_axes(domain: Domain, target: Target, scans: bool) -> tuple[Axis, ...]:
     outer, cols = (Axis("outer", domain.rows, Role.GRID),), domain.reduced
     if target.backend == "cpp":
         col = Axis("col", domain.inner, Role.GRID, _beside(domain, target))
@@ -322,10 +329,12 @@ def _column_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
     held = cols <= min(HELD_TILE // target.lanes, target.row_elements)
     few = cols <= target.tile_elements // target.lanes
     most = (target.tile_elements if few else HELD_TILE) // _power(cols) if held else 4 * target.lanes
+    most = min(most, 2 * target.lanes) if scans else most
     lanes = _lanes(domain.inner, most)
     while lanes > target.lanes and wrap(domain.kept).hi < 2 * target.programs * lanes:
         lanes //= 2
-    row = Axis("row", cols, Role.TILE if held else Role.SERIAL, _power(cols) if held else target.tile_elements // lanes)
+    step = SCANNED if scans else target.tile_elements // lanes
+    row = Axis("row", cols, Role.TILE if held else Role.SERIAL, _power(cols) if held else step)
     return (*outer, Axis("col", domain.inner, Role.GRID, lanes), row)
 
 
@@ -354,12 +363,23 @@ def _warps(made: _Made) -> int:
     """Warps for the tile of one program, between one and sixteen.
 
     Eight elements a thread; sixteen where warps wait for each other in reductions of what they hold, so that more
-    programs share a multiprocessor and one's wait is another's work; 32 where a thread reduces what it holds first.
+    programs share a multiprocessor and one's wait is another's work; 32 where a thread reduces what it holds first, or
+    tiles are turned; 64 where a row is read and only what it reduces to is written, or a thread scans a column.
     """
-    axes = made.axes
-    weighed = len(axes) == 2 and any(isinstance(s, Reduce) and s.op == "expsum" for s in walk(made.body))
-    each = 512 if axes[-1].role is Role.TILE else 1024 if weighed else 256
-    return min(16, max(1, _power(math.prod(a.block for a in axes)) // each))
+    axes, body = made.axes, walk(made.body)
+    elements = _power(math.prod(a.block for a in axes))
+    lanes = [a for a in axes if a.block > 1]
+    weighed = len(axes) == 2 and any(isinstance(s, Reduce) and s.op == "expsum" for s in body)
+    narrow = all(axes[-1].symbol not in symbols(s.index) for s in body if isinstance(s, Store))
+    if made.family.startswith("column") and any(isinstance(s, Scan) for s in body):
+        each = 32 * SCANNED
+    elif made.family == "row, resident" and narrow:
+        each = 2048
+    elif weighed or (len(lanes) > 1 and (made.family == "row, streamed" or elements == HELD_TILE)):
+        each = 1024
+    else:
+        each = 512 if axes[-1].role is Role.TILE else 256
+    return min(16, max(1, elements // each))
 
 
 def _order(made: _Made, target: Target, warps: int) -> str:
@@ -374,8 +394,11 @@ def _stages(made: _Made, target: Target) -> int:
     if made.axes[-1].role is not Role.SERIAL:
         return 1
     loads = [{s for s in loop.body if isinstance(s, Load)} for loop in made.body if isinstance(loop, Loop)]
-    step = max((sum(s.out.dtype.bytes for s in found) for found in loads), default=0)
-    step *= math.prod(a.block for a in made.axes)
+
+    def fetched(s: Load) -> int:
+        return s.out.dtype.bytes * math.prod(a.block for a in made.axes if a.name in varies_over(s))
+
+    step = max((sum(map(fetched, found)) for found in loads), default=0)
     return max(1, min(target.stages, 1 + STAGED_BYTES // max(step, 1)))
 
 

@@ -221,15 +221,14 @@ def step_along(s: Load | Store, axis: Expr) -> int | None:
     return None if told else coefficient(s.index, axis)
 
 
-def first_step(s: Load | Store, axis: Expr) -> int | None:
-    """How many elements apart the access reaches at the first two indices of an axis, all others being 0; None where
-    values tell the place.
+def first_step(s: Load | Store, axis: Expr, others: Iterable[Expr]) -> int | None:
+    """How many elements apart the access reaches at the first two indices of an axis, `others` being 0; None where
+    values or sizes tell.
     """
-    if step_along(s, axis) is not None:
+    first = {x.name: 0 for x in (axis, *others)}
+    told = (isinstance(s, Load) and s.picks) or any(x.name not in first for x in symbols(s.index))
+    if told or step_along(s, axis) is not None:
         return step_along(s, axis)
-    if isinstance(s, Load) and s.picks:
-        return None
-    first = {x.name: 0 for x in symbols(s.index)}
     return at_sizes(s.index, first | {axis.name: 1}) - at_sizes(s.index, first)
 
 
