@@ -55,7 +55,8 @@ class Target:
 
     `row_elements` is the widest row that a program may hold, `scratch_bytes` the most a CPU row may keep beside it:
     beyond either a row is streamed. Fewer `programs` than that are not made wider. `stages` steps of a loop are under
-    way at once. Reductions of fewer than `enough` programs are cut into parts, on a CPU whatever its cores are, so that
+    way at once. Rows of up to `short_row` elements are read again for less than it costs to join moments of their
+    lanes. Reductions of fewer than `enough` programs are cut into parts, on a CPU whatever its cores are, so that
     the same sizes give the same bits.
     """
 
@@ -68,6 +69,7 @@ class Target:
     columns: int = 2048
     stages: int = 1
     enough: int = 16
+    short_row: int = 1024
 
 
 SCANNED = 64
@@ -145,9 +147,9 @@ class _Made:
 def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) -> _Made:
     """A region with reductions or scans: held on chip where that is possible, else read step by step in each pass.
 
-    What registers hold is read again for nothing, so that statistics are spelled in several passes there; elsewhere
-    moments are spelled in one, and so are sums of exponentials where the domain is streamed. What is spelled for one
-    pass already is streamed.
+    What registers or the first cache lines hold is read again for nothing, so that statistics are spelled in several
+    passes there; elsewhere moments are spelled in one, and so are sums of exponentials where the domain is streamed.
+    What is spelled for one pass already is streamed.
     """
     once = any(n.op in ("spread", "expsum") for n in inside(work.roots, work.inputs))
     target = _asked(target, domain, True if once else schedule.streamed)
@@ -163,7 +165,8 @@ def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) ->
         if made is not None:
             return made
     if not once and _held(domain, axes, target):
-        if target.backend == "cpp":  # registers hold no row: a second pass over it costs as much as the first
+        short = domain.inner == 1 and domain.reduced <= target.short_row
+        if target.backend == "cpp" and not short:  # a second pass over such a row costs as much as the first
             spelled = join_statistics(work.roots, work.inputs, exponentials=False)
         else:
             spelled = expand_statistics(work.roots, work.inputs)
