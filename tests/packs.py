@@ -17,9 +17,10 @@ from interfuse.ir import build as b
 from interfuse.ir.dtypes import BF16, F32, I64, DType
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
-from interfuse.lower.families import Target, Work, lower
+from interfuse.lower.families import Work, lower
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.pack import likeness, pack
+from interfuse.lower.target import Target
 from interfuse.tune.trial import index_ends
 from tests.strategies import arrays_for
 

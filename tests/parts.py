@@ -13,9 +13,10 @@ from interfuse.ir import build as b
 from interfuse.ir.dtypes import F32, DType
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
-from interfuse.lower.families import Target, Work, lower
+from interfuse.lower.families import Work, lower
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.split import split
+from interfuse.lower.target import Target
 from tests import online
 
 Region = tuple[list[Node], list[Node]]

@@ -15,8 +15,9 @@ from interfuse.ir.dtypes import F16, F32, DType
 from interfuse.ir.index import Dim, at_sizes, sym
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
-from interfuse.lower.families import Target, Work, lower
+from interfuse.lower.families import Work, lower
 from interfuse.lower.kernel import Kernel
+from interfuse.lower.target import Target
 
 BATCH, LENGTH = sym("s0"), sym("s1")
 SIZES: tuple[Mapping[str, int], ...] = tuple(

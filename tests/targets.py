@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from interfuse.lower.families import CPU, GPU, Target
+from interfuse.lower.target import CPU, GPU, Target
 
 CPUS: dict[str, Target] = {"cpu": CPU, "cpu-streamed": replace(CPU, row_elements=4, scratch_bytes=0, programs=0)}
 GPUS: dict[str, Target] = {"gpu": GPU, "gpu-streamed": replace(GPU, row_elements=4, tile_elements=16, lanes=4)}

@@ -25,8 +25,9 @@ from interfuse.ir import build as b
 from interfuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8
 from interfuse.ir.index import sym
 from interfuse.ir.layout import contiguous
-from interfuse.lower.families import GPU, Work, lower
+from interfuse.lower.families import Work, lower
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Param, Role, Store, Value
+from interfuse.lower.target import GPU
 from interfuse.plan.schedules import schedules
 from tests import gathers, joins, online, packs, parts, symbolic
 from tests.emit import triton_cases as cases

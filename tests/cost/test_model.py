@@ -15,8 +15,9 @@ from interfuse.ir.dtypes import F32
 from interfuse.ir.index import sym
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
-from interfuse.lower.families import CPU, GPU, Target, Work, lower
+from interfuse.lower.families import Work, lower
 from interfuse.lower.kernel import Kernel
+from interfuse.lower.target import CPU, GPU, Target
 
 H200 = find("H200")
 
@@ -55,7 +56,7 @@ def test_a_row_that_is_held_and_one_that_is_not() -> None:
     assert (held.exp, held.div) == (n, n)
     streamed = features(softmax(32, 4096, replace(GPU, row_elements=64)), {})
     assert streamed.moved == held.moved and streamed.again == 4 * n and streamed.span == 4 * 4096
-    assert streamed.trips == 2 * 4096 // 2048
+    assert streamed.trips == 2  # a step takes the whole row, and there are two passes
 
 
 def test_rows_of_odd_width_ask_for_one_element_a_thread() -> None:

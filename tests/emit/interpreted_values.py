@@ -19,9 +19,10 @@ from interfuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8
 from interfuse.ir.evaluate import evaluate
 from interfuse.ir.layout import contiguous
 from interfuse.lower import split
-from interfuse.lower.families import Target, Work, lower
+from interfuse.lower.families import Work, lower
 from interfuse.lower.kernel import Reduce, walk
 from interfuse.lower.schedule import Schedule
+from interfuse.lower.target import Target
 from interfuse.run import gpu
 from interfuse.run.gpu_pack import PackLauncher
 from tests import gathers, joins, online, packs, parts, strategies, symbolic, targets

@@ -16,7 +16,7 @@ from interfuse.ir import build as b
 from interfuse.ir.dtypes import F16, F32
 from interfuse.ir.index import evaluate
 from interfuse.ir.node import Node
-from interfuse.lower.families import CPU, GPU
+from interfuse.lower.target import CPU, GPU
 from tests import packs, symbolic
 from tests.symbolic import BATCH, LENGTH
 

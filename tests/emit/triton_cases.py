@@ -18,8 +18,9 @@ from interfuse.ir.evaluate import evaluate
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
 from interfuse.ir.ops import BITWISE, DISCRETE, FLOAT_ONLY, NUMBERS_ONLY, POINTWISE, SHIFTS, TABLE, with_fact
-from interfuse.lower.families import GPU, Target, Work, lower
+from interfuse.lower.families import Work, lower
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Reduce, Role, Scope, Store, Value
+from interfuse.lower.target import GPU, Target
 from interfuse.run.gpu import load
 
 TORCH: Mapping[DType, torch.dtype] = {

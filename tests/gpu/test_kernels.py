@@ -12,8 +12,8 @@ from interfuse.base.errors import UnsupportedError
 from interfuse.build.resources import check
 from interfuse.emit.triton import emit
 from interfuse.ir.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, DType
-from interfuse.lower.families import Target
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Param, Role, Store, Value
+from interfuse.lower.target import Target
 from interfuse.run.gpu import load, profile_of
 from tests import gathers, joins, strategies, symbolic, targets
 from tests.emit import triton_cases as cases

@@ -18,8 +18,9 @@ from interfuse.ir.evaluate import evaluate
 from interfuse.ir.index import coefficient
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node
-from interfuse.lower.families import CPU, GPU, Target, Work, lower
+from interfuse.lower.families import Work, lower
 from interfuse.lower.kernel import Axis, Kernel, Load, Loop, Role, Store
+from interfuse.lower.target import CPU, GPU, Target
 from tests import null_device, symbolic, targets
 from tests.judge import judge_region
 

@@ -11,8 +11,8 @@ from interfuse.base.errors import UnsupportedError
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import F32, I64
 from interfuse.lower.canonical import canonical
-from interfuse.lower.families import CPU, GPU, Target
 from interfuse.lower.kernel import Load, Role, operands, walk
+from interfuse.lower.target import CPU, GPU, Target
 from tests import gathers, null_device, symbolic, targets
 from tests.gathers import rows
 from tests.judge import judge_region

@@ -16,8 +16,8 @@ from interfuse.ir.evaluate import evaluate
 from interfuse.ir.index import Expr, floordiv, sym
 from interfuse.ir.index import evaluate as evaluate_index
 from interfuse.lower.bounds import both, bound, holds, share
-from interfuse.lower.families import CPU, GPU, Target
 from interfuse.lower.kernel import Bound, Kernel, Load, bounds_of, walk
+from interfuse.lower.target import CPU, GPU, Target
 from tests import joins, null_device, symbolic, targets
 from tests.strategies import arrays_for
 

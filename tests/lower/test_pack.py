@@ -9,10 +9,10 @@ from interfuse.base.errors import UnsupportedError
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import F16, F32
 from interfuse.ir.index import sym
-from interfuse.lower.families import CPU, GPU
 from interfuse.lower.kernel import Role
 from interfuse.lower.pack import likeness, pack
 from interfuse.lower.printer import show
+from interfuse.lower.target import CPU, GPU
 from tests import null_device, packs, targets
 
 TARGETS = pytest.mark.parametrize("target", targets.ALL.values(), ids=targets.ALL)

@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from interfuse.ir.evaluate import evaluate
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
-from interfuse.lower.families import Target, Work, lower
+from interfuse.lower.families import Work, lower
 from interfuse.lower.kernel import Kernel
+from interfuse.lower.target import Target
 from tests import null_device, targets
 from tests.strategies import KINDS, arrays_for, regions
 

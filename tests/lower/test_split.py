@@ -13,9 +13,9 @@ from interfuse.ir.dtypes import F16, F32, I64
 from interfuse.ir.node import Node
 from interfuse.lower import split as module
 from interfuse.lower.domain import Domain
-from interfuse.lower.families import CPU, GPU, Target
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.split import parts_of
+from interfuse.lower.target import CPU, GPU, Target
 from tests import null_device, online, parts, targets
 from tests.judge import judge_region
 

@@ -8,8 +8,9 @@ from interfuse.ir import build as b
 from interfuse.ir.dtypes import F16, F32, I64
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
-from interfuse.lower.families import GPU, Work, lower
+from interfuse.lower.families import Work, lower
 from interfuse.lower.kernel import Load, Loop, Reduce, walk
+from interfuse.lower.target import GPU
 from interfuse.lower.totals import totals
 
 

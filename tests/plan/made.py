@@ -13,7 +13,7 @@ from interfuse.capture.decompositions import table
 from interfuse.capture.fx import import_graph
 from interfuse.device.table import find
 from interfuse.ir.graph import Graph
-from interfuse.lower.families import CPU, Target
+from interfuse.lower.target import CPU, Target
 from interfuse.passes.pipeline import PASSES
 from interfuse.plan.plan import Plan
 from interfuse.plan.planner import plan

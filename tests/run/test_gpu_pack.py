@@ -7,7 +7,7 @@ import torch
 
 from interfuse.base.errors import LaunchError
 from interfuse.emit.triton import ALIGN, emit
-from interfuse.lower.families import GPU
+from interfuse.lower.target import GPU
 from interfuse.run import gpu
 from interfuse.run.gpu_pack import PackLauncher
 from tests import packs

@@ -16,7 +16,7 @@ from interfuse.device.table import TABLE, find
 from interfuse.driver import device as driver_device
 from interfuse.driver.device import device_of, measure
 from interfuse.emit.triton import TritonSource, emit
-from interfuse.lower.families import GPU
+from interfuse.lower.target import GPU
 from interfuse.tune import probe
 
 

@@ -37,8 +37,8 @@ from interfuse.emit import cpp as emit_cpp
 from interfuse.emit import trampoline
 from interfuse.emit import triton as emit_triton
 from interfuse.ir.graph import Graph
-from interfuse.lower.families import CPU, GPU, Target
 from interfuse.lower.kernel import Kernel
+from interfuse.lower.target import CPU, GPU, Target
 from interfuse.plan.candidates import PROVIDERS
 from interfuse.run import cpu as run_cpu
 from interfuse.run import gpu as run_gpu

@@ -19,10 +19,11 @@ from dataclasses import dataclass, replace
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir.dtypes import OPAQUE
-from interfuse.ir.index import Dim, Expr, coefficient, product, symbols, wrap
+from interfuse.ir.index import Dim, Expr, coefficient, product, symbols
 from interfuse.ir.layout import Layout
 from interfuse.ir.node import Node
 from interfuse.ir.ops import SCANS
+from interfuse.lower.axes import column_axes, map_axes, power, row_axes, step_axes, turned_axes
 from interfuse.lower.domain import Domain, check_operators, core_of, find, inside, width
 from interfuse.lower.joins import check_parts
 from interfuse.lower.kernel import (
@@ -41,51 +42,14 @@ from interfuse.lower.kernel import (
     bounds_of,
     first_step,
     step_along,
+    varies_over,
     walk,
 )
 from interfuse.lower.schedule import HELD, Schedule
 from interfuse.lower.statistics import expand_statistics, join_statistics
+from interfuse.lower.target import HELD_TILE, SCANNED, STAGED_BYTES, Target
 from interfuse.lower.trace import Trace, Tracer
 from interfuse.lower.tree import statements
-
-
-@dataclass(frozen=True)
-class Target:
-    """What a schedule must know of the backend: "cpp" or "triton", vector lanes, and how much of a row fits on chip.
-
-    `row_elements` is the widest row that a program may hold, `scratch_bytes` the most a CPU row may keep beside it:
-    beyond either a row is streamed. Fewer `programs` than that are not made wider. `stages` steps of a loop are under
-    way at once. Rows of up to `short_row` elements are read again for less than it costs to join moments of their
-    lanes. Reductions of fewer than `enough` programs are cut into parts, on a CPU whatever its cores are, so that
-    the same sizes give the same bits.
-    """
-
-    backend: str = "cpp"
-    lanes: int = 16
-    row_elements: int = 1 << 16
-    scratch_bytes: int = 1 << 18
-    tile_elements: int = 1024
-    programs: int = 16
-    columns: int = 2048
-    stages: int = 1
-    enough: int = 16
-    short_row: int = 1024
-
-
-SCANNED = 64
-"""Rows that a step of a scan down columns takes: a thread has a column of them to itself."""
-
-STAGED_BYTES = 1 << 15
-"""What a GPU program may fetch ahead of itself: several programs share the memory of one unit."""
-
-STEP = 4
-"""Tiles that a step takes where threads reduce what they hold before they carry it."""
-
-HELD_TILE = 1 << 13
-"""Elements of a tile of columns that is held at once: it is read once, however many passes there are."""
-
-CPU = Target()
-GPU = Target("triton", 32, 1 << 14, 0, 2048, programs=132, stages=3, enough=132)
 
 
 @dataclass(frozen=True)
@@ -120,7 +84,7 @@ def lower(
         made = _reducing(work, domain, target, schedule)
     else:
         domain, trace = _map_domain(work, target)
-        axes = schedule.placed(_map_axes(domain, target), target.backend, target.lanes)
+        axes = schedule.placed(map_axes(domain, target), target.backend, target.lanes)
         made = _Made("map", axes, trace, *statements(trace, axes[-1]))
     params, reads = _params(made.trace, work)
     axes = made.axes
@@ -154,11 +118,11 @@ def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) ->
     once = any(n.op in ("spread", "expsum") for n in inside(work.roots, work.inputs))
     target = _asked(target, domain, True if once else schedule.streamed)
     scans = any(n.op in SCANS for n in inside(work.roots, work.inputs))
-    axes = _row_axes(domain, target) if domain.inner == 1 else _column_axes(domain, target, scans)
+    axes = row_axes(domain, target) if domain.inner == 1 else column_axes(domain, target, scans)
     family = "row" if domain.inner == 1 else "column"
     if family == "row" and target.backend == "triton" and not schedule.blocks and _turned(work, domain, target):
         target = replace(target, row_elements=0)
-        axes = _turned_axes(domain, target)
+        axes = turned_axes(domain, target)
     axes = schedule.placed(axes, target.backend, target.lanes)
     if family == "row" and target.backend == "triton" and schedule.streamed is None:
         made = _weighed(work, domain, target, schedule)
@@ -187,7 +151,7 @@ def _weighed(work: Work, domain: Domain, target: Target, schedule: Schedule) -> 
     roots = join_statistics(work.roots, work.inputs)
     if not any(n.op == "expsum" for n in inside(roots, work.inputs)):
         return None
-    axes = schedule.placed(_step_axes(domain, target), target.backend, target.lanes)
+    axes = schedule.placed(step_axes(domain, target), target.backend, target.lanes)
     trace = _trace(roots, work, domain, target)
     body, _ = statements(trace, axes[-1], keep=False)
     once = sum(isinstance(s, Loop) for s in body) == 1
@@ -202,29 +166,13 @@ def _turned(work: Work, domain: Domain, target: Target) -> bool:
     return any(first_step(a, row, places) == 1 and first_step(a, col, places) not in (0, 1, -1) for a in accesses)
 
 
-def _turned_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
-    """Tiles of several rows, so that transposed pieces are as long as leaves a program for every unit."""
-    most = 2 * target.lanes
-    while most > target.lanes // 2 and wrap(domain.rows).hi < target.programs * most:
-        most //= 2
-    together = _lanes(domain.rows, most)
-    block = min(_power(domain.reduced), 4 * target.tile_elements // together)
-    return (Axis("row", domain.rows, Role.GRID, together), Axis("col", domain.reduced, Role.SERIAL, block))
-
-
-def _step_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
-    """A program a row, `STEP` elements of it at once."""
-    block = min(_power(domain.reduced), STEP * target.tile_elements)
-    return (Axis("row", domain.rows, Role.GRID), Axis("col", domain.reduced, Role.SERIAL, block))
-
-
 def _asked(target: Target, domain: Domain, streamed: bool | None) -> Target:
     """The target with as much room on chip as a schedule asks for: none to stream a domain, all to hold it."""
     if streamed is None:
         return target
     if streamed:
         return replace(target, row_elements=0)
-    elements = max(target.tile_elements, _power(domain.reduced) * target.lanes if domain.inner != 1 else 0)
+    elements = max(target.tile_elements, power(domain.reduced) * target.lanes if domain.inner != 1 else 0)
     return replace(target, row_elements=HELD, tile_elements=min(elements, HELD), scratch_bytes=8 * HELD)
 
 
@@ -299,69 +247,6 @@ def _size_symbols(trace: Trace, axes: tuple[Axis, ...]) -> tuple[str, ...]:
     return tuple(sorted(used - {a.name for a in axes} - {p.symbol.name for p in picks}))
 
 
-def _map_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
-    rows, cols = domain.rows, domain.cols
-    if target.backend == "cpp":
-        if rows == 1:
-            return (Axis("col", cols, Role.GRID, target.lanes),)
-        return (Axis("row", rows, Role.GRID), Axis("col", cols, Role.SERIAL, target.lanes))
-    block = _lanes(cols, target.tile_elements)
-    if rows == 1:
-        return (Axis("col", cols, Role.GRID, block),)
-    together = _lanes(rows, target.tile_elements // block)
-    return (Axis("row", rows, Role.GRID, together), Axis("col", cols, Role.GRID, block))
-
-
-def _row_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
-    cols = domain.reduced
-    if target.backend == "cpp":
-        return (Axis("row", domain.rows, Role.GRID), Axis("col", cols, Role.SERIAL, target.lanes))
-    if cols > target.row_elements:
-        return (Axis("row", domain.rows, Role.GRID), Axis("col", cols, Role.SERIAL, target.tile_elements))
-    block = _power(cols)
-    together = _lanes(domain.rows, target.tile_elements // 2 // block)
-    return (Axis("row", domain.rows, Role.GRID, together), Axis("col", cols, Role.TILE, block))
-
-
-def _column_axes(domain: Domain, target: Target, scans: bool) -> tuple[Axis, ...]:
-    outer, cols = (Axis("outer", domain.rows, Role.GRID),), domain.reduced
-    if target.backend == "cpp":
-        col = Axis("col", domain.inner, Role.GRID, _beside(domain, target))
-        return (*outer, col, Axis("row", cols, Role.SERIAL))
-    # The more columns side by side, the longer the pieces that are read: as many as leave two programs a unit.
-    held = cols <= min(HELD_TILE // target.lanes, target.row_elements)
-    few = cols <= target.tile_elements // target.lanes
-    most = (target.tile_elements if few else HELD_TILE) // _power(cols) if held else 4 * target.lanes
-    most = min(most, 2 * target.lanes) if scans else most
-    lanes = _lanes(domain.inner, most)
-    while lanes > target.lanes and wrap(domain.kept).hi < 2 * target.programs * lanes:
-        lanes //= 2
-    step = SCANNED if scans else target.tile_elements // lanes
-    row = Axis("row", cols, Role.TILE if held else Role.SERIAL, _power(cols) if held else step)
-    return (*outer, Axis("col", domain.inner, Role.GRID, lanes), row)
-
-
-def _beside(domain: Domain, target: Target) -> int:
-    """Columns of one CPU program: the more, the longer the pieces that memory is read in, but enough programs for all
-    cores, and no more columns than what they carry fits in a cache.
-    """
-    rows, inner = domain.rows, domain.inner
-    if not isinstance(rows, int) or not isinstance(inner, int):
-        return target.lanes * (4 if wrap(domain.kept).hi >= 4 * target.programs * target.lanes else 1)
-    pieces = max(1, -(-target.programs // rows), -(-inner // target.columns))
-    return -(-inner // (pieces * target.lanes)) * target.lanes
-
-
-def _lanes(extent: Dim, most: int) -> int:
-    """Lanes for an axis: enough for `extent`, at most `most`, which a size that changes between calls gets."""
-    return max(1, min(_power(extent), most) if isinstance(extent, int) else most)
-
-
-def _power(n: int) -> int:
-    """The smallest power of two that is at least n."""
-    return 1 << max(n - 1, 0).bit_length()
-
-
 def _warps(made: _Made) -> int:
     """Warps for the tile of one program, between one and sixteen.
 
@@ -370,7 +255,7 @@ def _warps(made: _Made) -> int:
     tiles are turned; 64 where a row is read and only what it reduces to is written, or a thread scans a column.
     """
     axes, body = made.axes, walk(made.body)
-    elements = _power(math.prod(a.block for a in axes))
+    elements = power(math.prod(a.block for a in axes))
     lanes = [a for a in axes if a.block > 1]
     weighed = len(axes) == 2 and any(isinstance(s, Reduce) and s.op == "expsum" for s in body)
     narrow = all(axes[-1].symbol not in symbols(s.index) for s in body if isinstance(s, Store))

@@ -20,9 +20,10 @@ from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node, with_inputs
 from interfuse.ir.ops import REDUCES, SCANS
 from interfuse.lower.domain import Domain, find, inside
-from interfuse.lower.families import Target, Work
+from interfuse.lower.families import Work
 from interfuse.lower.kernel import PLACES
 from interfuse.lower.statistics import join_statistics
+from interfuse.lower.target import Target
 
 ENOUGH = 1 << 17
 """Elements from which parts are worth a launch more."""

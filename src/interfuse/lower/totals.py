@@ -13,8 +13,9 @@ from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
 from interfuse.ir.ops import REDUCES, SCANS
 from interfuse.lower.domain import inside, reduced
-from interfuse.lower.families import Target, Work
+from interfuse.lower.families import Work
 from interfuse.lower.split import split
+from interfuse.lower.target import Target
 
 
 def totals(work: Work, target: Target) -> tuple[Work, ...]:

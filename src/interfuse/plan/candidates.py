@@ -18,10 +18,11 @@ from interfuse.device.profile import DeviceProfile
 from interfuse.ir.graph import Call
 from interfuse.ir.layout import Layout, base_of
 from interfuse.ir.node import Node
-from interfuse.lower.families import Target, Work, lower
+from interfuse.lower.families import Work, lower
 from interfuse.lower.in_place import check_in_place
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.split import split
+from interfuse.lower.target import Target
 from interfuse.lower.totals import totals
 from interfuse.plan.flow import OUTPUT, Flow, cut, library_calls
 from interfuse.plan.plan import Candidate, KernelStep, LibraryStep, PackStep, ProviderStep

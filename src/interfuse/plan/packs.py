@@ -13,9 +13,9 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from interfuse.base.errors import UnsupportedError
 from interfuse.cost.model import kernel_estimate, pack_estimate
 from interfuse.cost.traffic import kernel_bytes
-from interfuse.lower.families import Target
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.pack import ALIGNED, likeness
+from interfuse.lower.target import Target
 from interfuse.plan.candidates import Context, fused
 from interfuse.plan.memory import eager_peak, peak
 from interfuse.plan.regions import Grouping

@@ -17,9 +17,9 @@ from interfuse.ir.graph import Graph
 from interfuse.ir.index import wrap
 from interfuse.ir.node import Node
 from interfuse.lower.canonical import canonical
-from interfuse.lower.families import Target
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.pack import pack
+from interfuse.lower.target import Target
 from interfuse.plan.candidates import (
     Context,
     activation_of,

@@ -18,9 +18,10 @@ from interfuse.cost.model import kernel_estimate
 from interfuse.device.profile import DeviceProfile
 from interfuse.ir.index import wrap
 from interfuse.ir.node import Node
-from interfuse.lower.families import Target, Work, lower
+from interfuse.lower.families import Work, lower
 from interfuse.lower.kernel import Kernel, Role
 from interfuse.lower.schedule import FAR, Schedule, distance, neighbours, schedule_of
+from interfuse.lower.target import Target
 from interfuse.plan.plan import Candidate, KernelStep
 
 SHORT = 256

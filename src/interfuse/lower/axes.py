@@ -1,0 +1,90 @@
+"""The axes of each family. In: a Domain and a Target. Out: axes with roles, and what a program takes at once of each."""
+
+from __future__ import annotations
+
+from interfuse.ir.index import Dim, wrap
+from interfuse.lower.domain import Domain
+from interfuse.lower.kernel import Axis, Role
+from interfuse.lower.target import HELD_TILE, SCANNED, STEP, Target
+
+
+def map_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
+    """Rows and columns of element-wise work, or columns alone."""
+    rows, cols = domain.rows, domain.cols
+    if target.backend == "cpp":
+        if rows == 1:
+            return (Axis("col", cols, Role.GRID, target.lanes),)
+        return (Axis("row", rows, Role.GRID), Axis("col", cols, Role.SERIAL, target.lanes))
+    block = lanes_for(cols, target.tile_elements)
+    if rows == 1:
+        return (Axis("col", cols, Role.GRID, block),)
+    together = lanes_for(rows, target.tile_elements // block)
+    return (Axis("row", rows, Role.GRID, together), Axis("col", cols, Role.GRID, block))
+
+
+def row_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
+    """Rows, and the columns that are reduced: held at once where a GPU program can."""
+    cols = domain.reduced
+    if target.backend == "cpp":
+        return (Axis("row", domain.rows, Role.GRID), Axis("col", cols, Role.SERIAL, target.lanes))
+    if cols > target.row_elements:
+        return (Axis("row", domain.rows, Role.GRID), Axis("col", cols, Role.SERIAL, target.tile_elements))
+    block = power(cols)
+    together = lanes_for(domain.rows, target.tile_elements // 2 // block)
+    return (Axis("row", domain.rows, Role.GRID, together), Axis("col", cols, Role.TILE, block))
+
+
+def column_axes(domain: Domain, target: Target, scans: bool) -> tuple[Axis, ...]:
+    """Columns side by side, and the rows that are reduced or scanned: held at once where they are few."""
+    outer, cols = (Axis("outer", domain.rows, Role.GRID),), domain.reduced
+    if target.backend == "cpp":
+        col = Axis("col", domain.inner, Role.GRID, beside(domain, target))
+        return (*outer, col, Axis("row", cols, Role.SERIAL))
+    # The more columns side by side, the longer the pieces that are read: as many as leave two programs a unit.
+    held = cols <= min(HELD_TILE // target.lanes, target.row_elements)
+    few = cols <= target.tile_elements // target.lanes
+    most = (target.tile_elements if few else HELD_TILE) // power(cols) if held else 4 * target.lanes
+    most = min(most, 2 * target.lanes) if scans else most
+    lanes = lanes_for(domain.inner, most)
+    while lanes > target.lanes and wrap(domain.kept).hi < 2 * target.programs * lanes:
+        lanes //= 2
+    step = SCANNED if scans else target.tile_elements // lanes
+    row = Axis("row", cols, Role.TILE if held else Role.SERIAL, power(cols) if held else step)
+    return (*outer, Axis("col", domain.inner, Role.GRID, lanes), row)
+
+
+def turned_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
+    """Tiles of several rows, so that transposed pieces are as long as leaves a program for every unit."""
+    most = 2 * target.lanes
+    while most > target.lanes // 2 and wrap(domain.rows).hi < target.programs * most:
+        most //= 2
+    together = lanes_for(domain.rows, most)
+    block = min(power(domain.reduced), 4 * target.tile_elements // together)
+    return (Axis("row", domain.rows, Role.GRID, together), Axis("col", domain.reduced, Role.SERIAL, block))
+
+
+def step_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
+    """A program a row, `STEP` elements of it at once."""
+    block = min(power(domain.reduced), STEP * target.tile_elements)
+    return (Axis("row", domain.rows, Role.GRID), Axis("col", domain.reduced, Role.SERIAL, block))
+
+
+def beside(domain: Domain, target: Target) -> int:
+    """Columns of one CPU program: the more, the longer the pieces that memory is read in, but enough programs for all
+    cores, and no more columns than what they carry fits in a cache.
+    """
+    rows, inner = domain.rows, domain.inner
+    if not isinstance(rows, int) or not isinstance(inner, int):
+        return target.lanes * (4 if wrap(domain.kept).hi >= 4 * target.programs * target.lanes else 1)
+    pieces = max(1, -(-target.programs // rows), -(-inner // target.columns))
+    return -(-inner // (pieces * target.lanes)) * target.lanes
+
+
+def lanes_for(extent: Dim, most: int) -> int:
+    """Lanes for an axis: enough for `extent`, at most `most`, which a size that changes between calls gets."""
+    return max(1, min(power(extent), most) if isinstance(extent, int) else most)
+
+
+def power(n: int) -> int:
+    """The smallest power of two that is at least n."""
+    return 1 << max(n - 1, 0).bit_length()

@@ -1,0 +1,44 @@
+"""What a schedule must know of a backend. In: nothing. Out: a Target for CPUs and one for GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a schedule must know of the backend: "cpp" or "triton", vector lanes, and how much of a row fits on chip.
+
+    `row_elements` is the widest row that a program may hold, `scratch_bytes` the most a CPU row may keep beside it:
+    beyond either a row is streamed. Fewer `programs` than that are not made wider. `stages` steps of a loop are under
+    way at once. Rows of up to `short_row` elements are read again for less than it costs to join moments of their
+    lanes. Reductions of fewer than `enough` programs are cut into parts, on a CPU whatever its cores are, so that
+    the same sizes give the same bits.
+    """
+
+    backend: str = "cpp"
+    lanes: int = 16
+    row_elements: int = 1 << 16
+    scratch_bytes: int = 1 << 18
+    tile_elements: int = 1024
+    programs: int = 16
+    columns: int = 2048
+    stages: int = 1
+    enough: int = 16
+    short_row: int = 1024
+
+
+SCANNED = 64
+"""Rows that a step of a scan down columns takes: a thread has a column of them to itself."""
+
+STAGED_BYTES = 36 << 10
+"""What a GPU program may fetch ahead of itself: several programs share the memory of one unit."""
+
+STEP = 4
+"""Tiles that a step takes where threads reduce what they hold before they carry it."""
+
+HELD_TILE = 1 << 13
+"""Elements of a tile of columns that is held at once: it is read once, however many passes there are."""
+
+CPU = Target()
+GPU = Target("triton", 32, 1 << 14, 0, 2048, programs=132, stages=3, enough=132)
