@@ -1,4 +1,4 @@
-"""The axes of each family. In: a Domain and a Target. Out: axes with roles, and what a program takes at once of each."""
+"""The axes of each family. In: a Domain and a Target. Out: axes with roles, and what a program takes of each."""
 
 from __future__ import annotations
 
