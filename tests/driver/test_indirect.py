@@ -160,7 +160,7 @@ def test_cross_entropy(reduction: str, weighted: bool, dtype: torch.dtype) -> No
 
     fast, backend = compiled(f)
     holds(f, fast, x, target, *weight)
-    assert len(families(backend)) == (1 if reduction == "none" else 2)
+    assert len(families(backend)) == 1, "rows and their total are one region"
     regions = [r for c in backend.compiled if c.plan for r in c.plan.regions]
     assert all({c.family for c in r.candidates} > {"library"} for r in regions), "which one wins is the race's to say"
     target[5] = 37
@@ -180,4 +180,4 @@ def test_the_gradient_of_cross_entropy_is_one_kernel() -> None:
     fast, backend = compiled(lambda x, target: F.cross_entropy(x, target))
     fast(x, target).backward()
     torch.testing.assert_close(x.grad, wanted.float(), rtol=1e-5, atol=1e-8)
-    assert families(backend)[-1] == "row, resident" and len(families(backend)) == 3
+    assert families(backend)[-1] == "row, resident" and len(families(backend)) == 2

@@ -138,7 +138,7 @@ def test_a_plan_prints_its_packs() -> None:
 
 
 def test_switched_off_by_name() -> None:
-    from interfuse.lower.families import CPU
+    from interfuse.lower.target import CPU
     from interfuse.plan.planner import plan
 
     graph = captured(lambda *xs: [torch.relu(x + 1) for x in xs], *XS)
