@@ -308,6 +308,18 @@ def test_one_pass_and_reductions_in_parts_keep_to_the_limits(device: str, cache:
         assert check(r, profile) is None, r
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_tiles_of_rows_and_columns_keep_to_the_limits(device: str, cache: Path) -> None:
+    regions = [cases.turned_region(F16, 32768, 4096, before) for before in (False, True)]
+    regions += [cases.turned_region(F16, 2048, 4096, False), cases.softmax_region(F16, 256, 2048, axis=0)]
+    for rows, cols in ((4096, 4096), (2048, 4093)):
+        x = b.placeholder("x", F16, (rows, cols))
+        regions += [([x], [b.scan("cumsum", b.cast(x, F32), 0, reverse)]) for reverse in (False, True)]
+    profile = find(device)
+    for r in compiled([emit(cases.lowered(*region)[0]) for region in regions], profile, cache):
+        assert check(r, profile) is None, r
+
+
 def test_schedules_compile_within_the_device() -> None:
     x = b.placeholder("x", F32, (512, 2048))
     y = b.apply("sub", x, b.expand(b.reduce("max", x, (1,), keepdims=True), x.shape))

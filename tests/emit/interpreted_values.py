@@ -22,7 +22,7 @@ from interfuse.lower import split
 from interfuse.lower.families import Work, lower
 from interfuse.lower.kernel import Reduce, walk
 from interfuse.lower.schedule import Schedule
-from interfuse.lower.target import Target
+from interfuse.lower.target import GPU, Target
 from interfuse.run import gpu
 from interfuse.run.gpu_pack import PackLauncher
 from tests import gathers, joins, online, packs, parts, strategies, symbolic, targets
@@ -88,6 +88,24 @@ def test_column_reductions(dtype: DType, target: Target) -> None:
 @pytest.mark.parametrize("dtype", (F32, F64, I64, I16), ids=str)
 def test_scans(dtype: DType, axis: int, reverse: bool, target: Target) -> None:
     cases.check_scans(dtype, axis, reverse, target, "cpu")
+
+
+@pytest.mark.parametrize("before", (False, True))
+@pytest.mark.parametrize("dtype", (F32, F16), ids=str)
+def test_turned_tiles(dtype: DType, before: bool) -> None:
+    inputs, outputs = cases.turned_region(dtype, 35, 150, before)
+    kernel, _ = cases.lowered(inputs, outputs, target=replace(GPU, programs=1, lanes=8, tile_elements=256))
+    assert [(a.name, a.block) for a in kernel.axes] == [("row", 16), ("col", 64)]
+    x = (np.random.default_rng(5).standard_normal(inputs[0].shape) * 2 + 1).astype(dtype.numpy)
+    cases.check_region(outputs, {inputs[0]: x}, cases.run(kernel, [x]))
+
+
+def test_columns_held_at_once() -> None:
+    inputs, outputs = cases.softmax_region(F32, 200, 45, axis=0)
+    kernel, _ = cases.lowered(inputs, outputs)
+    assert kernel.family == "column" and kernel.axes[-1].block == 256
+    x = np.random.default_rng(5).standard_normal((200, 45)).astype(np.float32)
+    cases.check_region(outputs, {inputs[0]: x}, cases.run(kernel, [x]))
 
 
 @pytest.mark.parametrize("dtype", (F32, F64, F16), ids=str)

@@ -120,11 +120,13 @@ def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) ->
     scans = any(n.op in SCANS for n in inside(work.roots, work.inputs))
     axes = row_axes(domain, target) if domain.inner == 1 else column_axes(domain, target, scans)
     family = "row" if domain.inner == 1 else "column"
-    if family == "row" and target.backend == "triton" and not schedule.blocks and _turned(work, domain, target):
+    gpu_rows = family == "row" and target.backend == "triton"
+    turned = gpu_rows and not schedule.blocks and _turned(work, domain, target)
+    if turned:
         target = replace(target, row_elements=0)
         axes = turned_axes(domain, target)
     axes = schedule.placed(axes, target.backend, target.lanes)
-    if family == "row" and target.backend == "triton" and schedule.streamed is None:
+    if gpu_rows and not turned and schedule.streamed is None:
         made = _weighed(work, domain, target, schedule)
         if made is not None:
             return made
