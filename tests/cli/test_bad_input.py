@@ -130,9 +130,13 @@ def test_a_bad_knob_is_one_sentence(command: list[str]) -> None:
 
 
 def process(*arguments: str) -> subprocess.Popen[str]:
-    """The command in a process of its own."""
+    """The command in a process of its own, which hears SIGINT even where this one was started without (by nohup)."""
     return subprocess.Popen(
-        [sys.executable, "-m", "interfuse", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "interfuse", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
