@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
 
@@ -389,3 +390,9 @@ def test_every_rule_has_a_case_that_breaks_it() -> None:
 def test_a_cycle_is_found() -> None:
     assert cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
     assert cycle({"a": {"b"}, "b": set()}) == []
+
+
+def test_no_folder_of_tests_is_passed_over(request: pytest.FixtureRequest) -> None:
+    skipped = request.config.getini("norecursedirs")
+    folders = {d.name for d in Path(__file__).parents[1].rglob("*") if d.is_dir() and list(d.glob("test_*.py"))}
+    assert not [d for d in folders if any(fnmatch(d, pattern) for pattern in skipped)]

@@ -34,8 +34,10 @@ def row_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
     return (Axis("row", domain.rows, Role.GRID, together), Axis("col", cols, Role.TILE, block))
 
 
-def column_axes(domain: Domain, target: Target, scans: bool) -> tuple[Axis, ...]:
-    """Columns side by side, and the rows that are reduced or scanned: held at once where they are few."""
+def column_axes(domain: Domain, target: Target, scanned: int) -> tuple[Axis, ...]:
+    """Columns side by side, and the rows that are reduced or scanned: held at once where they are few. Scans give
+    `scanned` bytes for each row of a column.
+    """
     outer, cols = (Axis("outer", domain.rows, Role.GRID),), domain.reduced
     if target.backend == "cpp":
         col = Axis("col", domain.inner, Role.GRID, beside(domain, target))
@@ -44,11 +46,11 @@ def column_axes(domain: Domain, target: Target, scans: bool) -> tuple[Axis, ...]
     held = cols <= min(HELD_TILE // target.lanes, target.row_elements)
     few = cols <= target.tile_elements // target.lanes
     most = (target.tile_elements if few else HELD_TILE) // power(cols) if held else 4 * target.lanes
-    most = min(most, 2 * target.lanes) if scans else most
+    most = min(most, 2 * target.lanes) if scanned else most
     lanes = lanes_for(domain.inner, most)
     while lanes > target.lanes and wrap(domain.kept).hi < 2 * target.programs * lanes:
         lanes //= 2
-    step = SCANNED if scans else target.tile_elements // lanes
+    step = SCANNED // power(scanned) if scanned else target.tile_elements // lanes
     row = Axis("row", cols, Role.TILE if held else Role.SERIAL, power(cols) if held else step)
     return (*outer, Axis("col", domain.inner, Role.GRID, lanes), row)
 

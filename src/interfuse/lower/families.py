@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from interfuse.base.errors import UnsupportedError
-from interfuse.ir.dtypes import OPAQUE
+from interfuse.ir.dtypes import F32, OPAQUE, compute_type
 from interfuse.ir.index import Dim, Expr, coefficient, product, symbols
 from interfuse.ir.layout import Layout
 from interfuse.ir.node import Node
@@ -47,7 +47,7 @@ from interfuse.lower.kernel import (
 )
 from interfuse.lower.schedule import HELD, Schedule
 from interfuse.lower.statistics import expand_statistics, join_statistics
-from interfuse.lower.target import HELD_TILE, SCANNED, STAGED_BYTES, Target
+from interfuse.lower.target import HELD_TILE, STAGED_BYTES, Target
 from interfuse.lower.trace import Trace, Tracer
 from interfuse.lower.tree import statements
 
@@ -117,8 +117,8 @@ def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) ->
     """
     once = any(n.op in ("spread", "expsum") for n in inside(work.roots, work.inputs))
     target = _asked(target, domain, True if once else schedule.streamed)
-    scans = any(n.op in SCANS for n in inside(work.roots, work.inputs))
-    axes = row_axes(domain, target) if domain.inner == 1 else column_axes(domain, target, scans)
+    scanned = sum(compute_type(n.dtype).bytes for n in inside(work.roots, work.inputs) if n.op in SCANS)
+    axes = row_axes(domain, target) if domain.inner == 1 else column_axes(domain, target, scanned)
     family = "row" if domain.inner == 1 else "column"
     gpu_rows = family == "row" and target.backend == "triton"
     turned = gpu_rows and not schedule.blocks and _turned(work, domain, target)
@@ -151,7 +151,8 @@ def _weighed(work: Work, domain: Domain, target: Target, schedule: Schedule) -> 
     thread takes many elements a step. None where that is not all that the region asks for.
     """
     roots = join_statistics(work.roots, work.inputs)
-    if not any(n.op == "expsum" for n in inside(roots, work.inputs)):
+    sums = [n for n in inside(roots, work.inputs) if n.op == "expsum"]
+    if not sums or any(n.dtype.bytes > F32.bytes for n in sums):
         return None
     axes = schedule.placed(step_axes(domain, target), target.backend, target.lanes)
     trace = _trace(roots, work, domain, target)
@@ -259,10 +260,11 @@ def _warps(made: _Made) -> int:
     axes, body = made.axes, walk(made.body)
     elements = power(math.prod(a.block for a in axes))
     lanes = [a for a in axes if a.block > 1]
-    weighed = len(axes) == 2 and any(isinstance(s, Reduce) and s.op == "expsum" for s in body)
+    sums = [s for s in body if isinstance(s, Reduce) and s.op == "expsum"]
+    weighed = len(axes) == 2 and bool(sums) and all(s.arg.dtype.bytes <= F32.bytes for s in sums)
     narrow = all(axes[-1].symbol not in symbols(s.index) for s in body if isinstance(s, Store))
     if made.family.startswith("column") and any(isinstance(s, Scan) for s in body):
-        each = 32 * SCANNED
+        each = 32 * axes[-1].block
     elif made.family == "row, resident" and narrow:
         each = 2048
     elif weighed or (len(lanes) > 1 and (made.family == "row, streamed" or elements == HELD_TILE)):

@@ -28,8 +28,8 @@ class Target:
     short_row: int = 1024
 
 
-SCANNED = 64
-"""Rows that a step of a scan down columns takes: a thread has a column of them to itself."""
+SCANNED = 256
+"""Bytes of a column that a step of scans down columns takes: a thread has them to itself, in registers."""
 
 STAGED_BYTES = 36 << 10
 """What a GPU program may fetch ahead of itself: several programs share the memory of one unit."""
