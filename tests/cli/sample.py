@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+import pytest
 from typer.testing import CliRunner, Result
 
 from interfuse.cli.main import app
@@ -76,3 +80,12 @@ def sentence(result: Result) -> str:
     assert lines[0].startswith("interfuse: ")
     assert lines[0].endswith("."), lines[0]
     return lines[0]
+
+
+def work_in(folder: Path, monkeypatch: pytest.MonkeyPatch, module: str, text: str) -> None:
+    """Make `folder` the working directory, with a module of this text and a cache of its own."""
+    (folder / f"{module}.py").write_text(text)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setenv("INTERFUSE_CACHE", str(folder / "cache"))

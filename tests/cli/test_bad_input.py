@@ -15,13 +15,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.cli.sample import MODELS, invoke, sentence
+from tests.cli.sample import MODELS, invoke, sentence, work_in
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with the models and a cache of its own."""
-    (tmp_path / "cli_models.py").write_text(MODELS)
     (tmp_path / "cli_broken.py").write_text("def f(:\n")
     (tmp_path / "cli_fails.py").write_text("raise RuntimeError('no such weights')\n")
     (tmp_path / "broken.pt2").write_bytes(b"PK\x03\x04 not an archive")
@@ -32,11 +31,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with zipfile.ZipFile(tmp_path / "other_archive.pt2", "w") as archive:
         archive.writestr("hello", "world")
     (tmp_path / "folder.pt2").mkdir()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    for name in ("cli_models", "cli_broken", "cli_fails"):
+    work_in(tmp_path, monkeypatch, "cli_models", MODELS)
+    for name in ("cli_broken", "cli_fails"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setenv("INTERFUSE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("INTERFUSE_RACE", "0")
     return tmp_path
 

@@ -19,17 +19,13 @@ import interfuse
 from interfuse.base.knobs import override
 from interfuse.cli.common import progress, write
 from interfuse.emit import cpp
-from tests.cli.sample import MODELS, invoke
+from tests.cli.sample import MODELS, invoke, work_in
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A working directory with the models, a cache of its own, predictions instead of races."""
-    (tmp_path / "cli_models.py").write_text(MODELS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "cli_models", raising=False)
-    monkeypatch.setenv("INTERFUSE_CACHE", str(tmp_path / "cache"))
+    work_in(tmp_path, monkeypatch, "cli_models", MODELS)
     with override(race=False):
         yield tmp_path
 

@@ -20,7 +20,7 @@ from interfuse.driver import tune as tuning
 from interfuse.lower.schedule import Schedule
 from interfuse.tune import race
 from interfuse.tune.choice import Choice, lock_text, read_lock, stored_key
-from tests.cli.sample import invoke
+from tests.cli.sample import invoke, work_in
 
 MODELS = """
 import torch
@@ -35,11 +35,7 @@ def rows():
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    (tmp_path / "tune_models.py").write_text(MODELS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "tune_models", raising=False)
-    monkeypatch.setenv("INTERFUSE_CACHE", str(tmp_path / "cache"))
+    work_in(tmp_path, monkeypatch, "tune_models", MODELS)
     yield tmp_path
 
 

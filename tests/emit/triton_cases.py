@@ -16,7 +16,7 @@ from interfuse.ir import build as b
 from interfuse.ir.dtypes import ALL, BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, DType
 from interfuse.ir.evaluate import evaluate
 from interfuse.ir.layout import contiguous
-from interfuse.ir.node import Node, topological, with_inputs
+from interfuse.ir.node import Node
 from interfuse.ir.ops import BITWISE, DISCRETE, FLOAT_ONLY, NUMBERS_ONLY, POINTWISE, SHIFTS, TABLE, with_fact
 from interfuse.lower.families import Work, lower
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Reduce, Role, Scope, Store, Value
@@ -238,32 +238,26 @@ def reduction_region(dtype: DType, rows: int, cols: int, axis: int = 1) -> tuple
 def softmax_region(dtype: DType, rows: int, cols: int, axis: int = 1) -> tuple[list[Node], list[Node]]:
     """softmax along the rows of [rows, cols], or the columns, with mean and variance beside it."""
     x = b.placeholder("x", dtype, (rows, cols))
-    wide = b.cast(x, F32) if dtype.is_narrow else x
+    return [x], _softmax(x, axis)
+
+
+def _softmax(x: Node, axis: int) -> list[Node]:
+    """softmax, mean and variance of `x` along an axis."""
+    wide = b.cast(x, F32) if x.dtype.is_narrow else x
 
     def along(op: str, v: Node) -> Node:
         return b.expand(b.reduce(op, v, (axis,), keepdims=True), v.shape)
 
     e = b.apply("exp", b.apply("sub", wide, along("max", wide)))
     statistics = [b.reduce("mean", wide, (axis,)), b.reduce("variance", wide, (axis,), correction=1)]
-    return [x], [b.cast(n, dtype) for n in (b.apply("div", e, along("sum", e)), *statistics)]
+    return [b.cast(n, x.dtype) for n in (b.apply("div", e, along("sum", e)), *statistics)]
 
 
 def turned_region(dtype: DType, rows: int, cols: int, before: bool) -> tuple[list[Node], list[Node]]:
     """Softmax, mean and variance along the rows of [rows, cols], its input or its output lying column by column."""
     x = b.placeholder("x", dtype, (cols, rows) if before else (rows, cols))
-    _, (y, *statistics) = softmax_region(dtype, rows, cols)
-    read = b.permute(x, (1, 0)) if before else x
-    found = dict(zip(topological([y, *statistics]), _over(read, topological([y, *statistics])), strict=True))
-    y = found[y] if before else b.permute(found[y], (1, 0))
-    return [x], [b.apply("copy", y), *(found[n] for n in statistics)]
-
-
-def _over(x: Node, nodes: Sequence[Node]) -> list[Node]:
-    """The nodes computed from `x` in place of their placeholder."""
-    made: dict[Node, Node] = {}
-    for n in nodes:
-        made[n] = x if n.op == "input" else with_inputs(n, tuple(made[i] for i in n.inputs))
-    return list(made.values())
+    y, *statistics = _softmax(b.permute(x, (1, 0)) if before else x, 1)
+    return [x], [b.apply("copy", y if before else b.permute(y, (1, 0))), *statistics]
 
 
 def scan_region(dtype: DType, rows: int, cols: int, axis: int, reverse: bool) -> tuple[list[Node], list[Node]]:

@@ -57,6 +57,17 @@ class Watcher(Protocol):
         """`total` 0 means that the number of steps is not known."""
 
 
+def about(name: str, watch: Watcher | None) -> Watcher | None:
+    """A watcher that tells `watch` each stage as one of `name`; None where nobody watches."""
+    if watch is None:
+        return None
+
+    def told(stage: str, done: int = 0, total: int = 0) -> None:
+        watch(f"{name}: {stage}", done, total)
+
+    return told
+
+
 @dataclass
 class Stages:
     """What each stage gave, empty where it did not run: what `show` prints and the bisection works on.

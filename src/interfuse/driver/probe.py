@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from interfuse.base.knobs import current
 from interfuse.device.profile import DeviceProfile
-from interfuse.driver.compiler import Watcher
+from interfuse.driver.compiler import Watcher, about
 from interfuse.driver.device import measure, names_here
 
 
@@ -17,10 +15,5 @@ def probe(watch: Watcher | None = None) -> dict[str, DeviceProfile]:
     """
     found = {}
     for name in names_here():
-        told = None if watch is None else partial(_tell, watch, name)
-        found[name] = measure(name, current(), told).profile
+        found[name] = measure(name, current(), about(name, watch)).profile
     return found
-
-
-def _tell(watch: Watcher, name: str, what: str, done: int, total: int) -> None:
-    watch(f"{name}: {what}", done, total)

@@ -19,7 +19,7 @@ from interfuse.driver.begin import begin
 from interfuse.driver.compiler import Compiled, Watcher
 from interfuse.driver.device import Device
 from interfuse.plan.plan import KernelStep, PackStep, Plan, Region
-from interfuse.plan.schedules import Asked, Place, alternatives
+from interfuse.plan.schedules import Asked, Place, alternatives, label_of
 from interfuse.tune import trial
 from interfuse.tune.choice import Choice, stored_key
 from interfuse.tune.race import decide, measured
@@ -69,7 +69,7 @@ def tune(
                 continue
             store.put(stored_key(key), choice.to_json())
             found.choices[key] = choice
-            found.rows.append((region.name, times, before * 1e6, after * 1e6, _winner(choice)))
+            found.rows.append((region.name, times, before * 1e6, after * 1e6, label_of(choice.candidate, choice.asked)))
     except KeyboardInterrupt:
         pass
     finally:
@@ -125,8 +125,3 @@ def _tuned(region: Region, plan: Plan, device: Device, knobs: Any) -> tuple[Choi
     seconds = [result.times[c.label].median for c in (before, after)]
     label, schedules = asked[after.label]
     return Choice(label, schedules, round(seconds[0] / seconds[1], 3), region.name), seconds[0], seconds[1]
-
-
-def _winner(choice: Choice) -> str:
-    said = "; ".join(str(s) for s in choice.asked if s is not None)
-    return f"{choice.candidate} ({said})" if said else choice.candidate

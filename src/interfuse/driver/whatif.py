@@ -8,7 +8,6 @@ model's, with its error bars.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ import torch
 from interfuse.base.errors import ModelError, OptionError
 from interfuse.driver.backend import DISABLED
 from interfuse.driver.begin import begin
-from interfuse.driver.compiler import Watcher
+from interfuse.driver.compiler import Watcher, about
 from interfuse.driver.device import absent
 from interfuse.driver.measure import model_name
 from interfuse.report.gather import gather
@@ -43,7 +42,7 @@ def whatif(
         raise OptionError("no GPU is given: name one or more, as in H100,B200.")
     outlooks = []
     for gpu, device in devices.items():
-        told = None if watch is None else partial(_tell, watch, gpu)
+        told = about(gpu, watch)
         with torch.no_grad():
             backend = begin(model, inputs, kwargs, {**options, "race": False}, told, "build", device).backend
         if backend.options.knobs().disable:
@@ -53,7 +52,3 @@ def whatif(
         outlooks.append(Outlook(gpu, gather(backend.records)))
     outlooks.sort(key=lambda o: o.ours.us)
     return WhatIf(name or model_name(model), tuple(outlooks))
-
-
-def _tell(watch: Watcher, gpu: str, stage: str, done: int = 0, total: int = 0) -> None:
-    watch(f"{gpu}: {stage}", done, total)

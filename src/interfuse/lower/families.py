@@ -115,16 +115,18 @@ def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) ->
     passes there; elsewhere moments are spelled in one, and so are sums of exponentials where the domain is streamed.
     What is spelled for one pass already is streamed.
     """
-    once = any(n.op in ("spread", "expsum") for n in inside(work.roots, work.inputs))
+    nodes = inside(work.roots, work.inputs)
+    once = any(n.op in ("spread", "expsum") for n in nodes)
     target = _asked(target, domain, True if once else schedule.streamed)
-    scanned = sum(compute_type(n.dtype).bytes for n in inside(work.roots, work.inputs) if n.op in SCANS)
-    axes = row_axes(domain, target) if domain.inner == 1 else column_axes(domain, target, scanned)
     family = "row" if domain.inner == 1 else "column"
     gpu_rows = family == "row" and target.backend == "triton"
     turned = gpu_rows and not schedule.blocks and _turned(work, domain, target)
     if turned:
-        target = replace(target, row_elements=0)
         axes = turned_axes(domain, target)
+    elif family == "row":
+        axes = row_axes(domain, target)
+    else:
+        axes = column_axes(domain, target, sum(compute_type(n.dtype).bytes for n in nodes if n.op in SCANS))
     axes = schedule.placed(axes, target.backend, target.lanes)
     if gpu_rows and not turned and schedule.streamed is None:
         made = _weighed(work, domain, target, schedule)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from rich.table import Table
 from rich.text import Text
 
-from interfuse.report.figures import figure, plain_table
+from interfuse.report.figures import figure, percent, plain_table
 from interfuse.report.values import Account, Region
 
 KIB = 1024
@@ -23,7 +23,7 @@ def lines(region: Region, account: Account) -> Iterator[str]:
     if region.ceiling_us is not None:
         took = choice.median_us if choice.median_us is not None else choice.predicted_us
         how = "measured" if choice.median_us is not None else "predicted"
-        share = "" if not took else f"; {how} {figure(took)} us, {100 * region.ceiling_us / took:.0f} % of that speed"
+        share = "" if not took else f"; {how} {figure(took)} us, {percent(region.ceiling_us / took)} of that speed"
         source = "measured" if model.profiled else "the table's"
         yield f"ceiling: {figure(region.ceiling_us)} us to move the bytes once, at {source} bandwidth{share}"
     if choice.flops is not None and choice.bytes and model.bandwidth and model.peak_flops:
@@ -46,7 +46,6 @@ def kernels(region: Region, account: Account) -> Table | None:
     )
     for k in found:
         shared = "" if k.shared_bytes is None else figure(k.shared_bytes / KIB)
-        occupancy = "" if k.occupancy is None else f"{100 * k.occupancy:.0f} %"
         warps = "" if k.warps is None else str(k.warps)
-        table.add_row(Text(k.name), str(k.registers), str(k.spills), shared, warps, occupancy)
+        table.add_row(Text(k.name), str(k.registers), str(k.spills), shared, warps, percent(k.occupancy))
     return table

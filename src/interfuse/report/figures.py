@@ -32,6 +32,11 @@ def figure(value: float) -> str:
     return f"{value:.2g}" if value >= 0.001 or value == 0 else "<0.001"
 
 
+def percent(share: float | None) -> str:
+    """A share of one in whole percent; nothing where it is not known."""
+    return "" if share is None else f"{100 * share:.0f} %"
+
+
 def plain_table(*columns: tuple[str, str], header: bool = True) -> Table:
     """A table without lines; each column is (heading, justification)."""
     table = Table(box=None, show_header=header, padding=(0, 2, 0, 0), header_style="bold")

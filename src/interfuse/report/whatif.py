@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from interfuse.report.figures import WIDTH, figure, plain_table, to_text
+from interfuse.report.figures import WIDTH, figure, percent, plain_table, to_text
 from interfuse.report.table import predicted
 from interfuse.report.values import Account, Candidate, Region
 
@@ -130,6 +130,6 @@ def _regions_table(account: Account) -> Table:
                 c.bound,
                 ", ".join(str(x.registers) for x in own),
                 ", ".join(str(x.spills) for x in own),
-                ", ".join("" if x.occupancy is None else f"{100 * x.occupancy:.0f} %" for x in own),
+                ", ".join(percent(x.occupancy) for x in own),
             )
     return table
