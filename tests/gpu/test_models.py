@@ -126,9 +126,10 @@ def test_another_stream() -> None:
     torch.testing.assert_close(y, torch.tanh(x) * 2)
 
 
+@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
 @pytest.mark.parametrize("name", CASES)
-def test_cases(name: str) -> None:
-    function, arguments = CASES[name].build()
+def test_cases(name: str, large: bool) -> None:
+    function, arguments = CASES[name].build(large)
     with torch.no_grad():
         fast, backend = compiled(function)
         verdict = judge(function, on_gpu(arguments), fast, CASES[name].rule)
