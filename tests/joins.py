@@ -177,6 +177,17 @@ def _flipped() -> Region:
     return [x, y], [b.apply("sub", b.flip(x, (0, 1)), y)]
 
 
+def _flipped_back() -> Region:
+    x = _in("x", 4, 19)
+    return [x], [b.flip(b.scan("cumsum", b.flip(x, (1,)), 1), (1,))]
+
+
+def _flipped_rows() -> Region:
+    x = _in("x", 3, 5, 19)
+    whole = b.spread_over(b.reduce("sum", x, (2,)), x, (2,))
+    return [x], [b.permute(b.flip(b.apply("sub", x, whole), (0, 2)), (0, 2, 1)), b.flip(_twice(x), (1,))]
+
+
 def _half() -> Region:
     x, y = _in("x", 3, 13, dtype=F16), _in("y", 3, 20, dtype=F16)
     wide = b.concat([b.cast(x, F32), b.rounded(b.apply("tanh", b.cast(y, F32)), F16)], 1)
@@ -247,6 +258,8 @@ CASES: Mapping[str, Callable[[], Region]] = {
         _replicated,
         _rolled,
         _flipped,
+        _flipped_back,
+        _flipped_rows,
         _half,
         _half_as_it_is,
         _bfloat,

@@ -185,6 +185,11 @@ def _flipped() -> Region:
     return [x], [b.apply("exp", b.flip(x, (1,)))]
 
 
+def _flipped_at_the_end() -> Region:
+    x = _in("x", BATCH, LENGTH, 6)
+    return [x], [b.flip(b.apply("exp", x), (1, 2))]
+
+
 CASES: Mapping[str, Callable[[], Region]] = {
     f.__name__.strip("_"): f
     for f in (
@@ -213,6 +218,7 @@ CASES: Mapping[str, Callable[[], Region]] = {
         _rotary,
         _padded,
         _flipped,
+        _flipped_at_the_end,
     )
 }
 

@@ -86,6 +86,7 @@ FUSED: dict[str, Case] = {
         (2, 4, 6, 5),
     ),
     "flipped": _case("flip+mul: fused: map", lambda x: x.flip(0, -1) * 2, (4, 9)),
+    "flipped back": _case("flip+cumsum+flip: fused: row, resident", lambda x: x.flip(-1).cumsum(-1).flip(-1), (4, 19)),
     "repeated": _case("repeat+mul: fused: map", lambda x: x.repeat(2, 1, 3) * 2, (4, 9)),
 }
 

@@ -153,20 +153,31 @@ def push(output: Node, core_index: tuple[Expr, ...], chain: list[Node]) -> tuple
     for node in chain:
         if node.op == "permute":
             index = tuple(index[p] for p in node.attr("order"))
+        elif node.op == "slice":
+            starts, steps = node.attr("starts"), node.attr("steps")
+            index = tuple((i - a) * s for i, a, s in zip(index, starts, steps, strict=True))
         else:
             index = delinearize(linear(index, dense(node.inputs[0].shape)), node.shape)
     return index
 
 
 def core_of(output: Node, inputs: frozenset[Node]) -> tuple[Node, list[Node]]:
-    """The value behind reshapes, permutes and copies at the end of `output`, and those movements, innermost first."""
+    """The value behind reshapes, permutes, flips and copies at the end of `output`, and those movements, innermost
+    first.
+    """
     chain: list[Node] = []
     node = output
-    while node not in inputs and node.op in ("reshape", "permute", "copy"):
+    while node not in inputs and (node.op in ("reshape", "permute", "copy") or _flips(node)):
         if node.op != "copy":
             chain.append(node)
         node = node.inputs[0]
     return node, chain[::-1]
+
+
+def _flips(node: Node) -> bool:
+    """True for a slice that keeps every element: along each dimension the same order, or the other way round."""
+    whole = node.op == "slice" and node.shape == node.inputs[0].shape
+    return whole and all(abs(s) == 1 for s in node.attr("steps"))
 
 
 def pull(node: Node, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
