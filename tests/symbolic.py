@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from interfuse.ir import build as b
-from interfuse.ir.dtypes import F16, F32, DType
+from interfuse.ir.dtypes import F16, F32, F64, DType
 from interfuse.ir.index import Dim, at_sizes, sym
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
@@ -221,6 +221,96 @@ CASES: Mapping[str, Callable[[], Region]] = {
         _flipped_at_the_end,
     )
 }
+
+
+def _long(*names: str, dtype: DType = F32) -> list[Node]:
+    return [_in(n, BATCH, 3, LENGTH, dtype=dtype) for n in names]
+
+
+def _long_softmax() -> Region:
+    (x,) = _long("x", dtype=F16)
+    return [x], [b.cast(b.rounded(_softmax(b.cast(x, F32)), F16), F16)]
+
+
+def _long_norm() -> Region:
+    x, r = _long("x", "r")
+    w = _in("weight", LENGTH)
+    s = b.apply("add", x, r)
+    return [x, r, w], [_norm(s, w), s]
+
+
+def _long_unbiased() -> Region:
+    (x,) = _long("x")
+    return [x], [b.reduce("variance", x, (2,), correction=1)]
+
+
+def _long_rows_of_two() -> Region:
+    x = _in("x", 3, BATCH, LENGTH)
+    return [x], [b.reduce("sum", x, (1, 2)), b.reduce("mean", x, (1, 2))]
+
+
+def _long_places() -> Region:
+    (x,) = _long("x", dtype=F64)
+    return [x], [b.reduce("argmax", x, (2,)), b.reduce("min", x, (2,))]
+
+
+def _long_scan() -> Region:
+    (x,) = _long("x")
+    return [x], [b.apply("mul", b.scan("cumsum", x, 2), _like(0.5, x))]
+
+
+def _long_scan_back() -> Region:
+    (x,) = _long("x")
+    return [x], [b.scan("cumsum", x, 2, reverse=True)]
+
+
+def _tall() -> Region:
+    x = _in("x", BATCH, LENGTH, 6)
+    mean = b.reduce("mean", x, (1,), keepdims=True)
+    spread = b.reduce("variance", x, (1,), keepdims=True, correction=1)
+    return [x], [b.apply("div", b.apply("sub", x, b.expand(mean, x.shape)), b.expand(spread, x.shape))]
+
+
+def _tall_scan() -> Region:
+    x = _in("x", BATCH, LENGTH, 6)
+    return [x], [b.scan("cumsum", x, 1)]
+
+
+def _counted() -> Region:
+    x, scale = _in("x", BATCH, LENGTH), _in("scale", BATCH, 1)
+    total = b.reduce("sum", b.broadcast(scale, x.shape), (1,), keepdims=True)
+    return [x, scale], [b.apply("mul", x, b.expand(total, x.shape))]
+
+
+LONG: Mapping[str, Callable[[], Region]] = {
+    f.__name__.strip("_"): f
+    for f in (
+        _long_softmax,
+        _long_norm,
+        _long_unbiased,
+        _long_rows_of_two,
+        _long_places,
+        _long_scan,
+        _long_scan_back,
+        _tall,
+        _tall_scan,
+        _counted,
+    )
+}
+"""Regions that reduce or scan a size that changes, by name; `LENGTHS` is what to bind them to."""
+
+LENGTHS: tuple[Mapping[str, int], ...] = tuple(
+    {"s0": batch, "s1": length} for batch, length in ((2, 7), (0, 3), (1, 1), (2, 16), (1, 2100))
+)
+
+
+EVERY: Mapping[str, Callable[[], Region]] = {**CASES, **LONG}
+"""All of them; `sizes_of` says what to bind them to."""
+
+
+def sizes_of(name: str) -> tuple[Mapping[str, int], ...]:
+    """Sizes for the region of that name."""
+    return LENGTHS if name in LONG else SIZES
 
 
 def lowered(region: Region, target: Target) -> tuple[Kernel, tuple[Node, ...]]:

@@ -115,16 +115,37 @@ def test_transposed_inputs_of_a_changing_size() -> None:
     assert families(backend)[0] == {"mul+softmax": "row, resident"}
 
 
-def test_a_width_that_changes_is_left_to_the_library_with_the_reason() -> None:
+def test_rows_of_a_changing_width_are_fused() -> None:
+    def f(x: torch.Tensor, r: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        s = x + r
+        return F.layer_norm(s, (s.shape[-1],), w), torch.softmax(s, -1), s.var(-1), torch.cumsum(s, -1), s.amax(-1)
+
+    fast, backend = compiled(f)
+    for rows, cols in ((3, 40), (5, 7), (17, 1000), (2, 5000)):
+        holds(f, fast, torch.randn(rows, cols), torch.randn(rows, cols), torch.randn(cols))
+    assert len(backend.compiled) == 1 and "library" not in families(backend)[0].values()
+
+
+def test_columns_of_a_changing_height_are_fused() -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.softmax(x, 1), x.mean(1), torch.cumsum(x, 1)
+
+    fast, backend = compiled(f)
+    for batch, rows in ((2, 40), (3, 7), (5, 130)):
+        holds(f, fast, torch.randn(batch, rows, 24))
+    assert len(backend.compiled) == 1 and "library" not in families(backend)[0].values()
+
+
+def test_a_place_that_may_pass_32_bits_is_left_to_the_library_with_the_reason() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
-        return torch.softmax(x, -1)
+        return torch.argmax(x, -1)
 
     fast, backend = compiled(f)
     for cols in (4, 5):
         holds(f, fast, torch.randn(3, cols))
-    assert families(backend) == [{"softmax": "library"}]
+    assert families(backend) == [{"argmax": "library"}]
     (region,) = backend.compiled[0].plan.regions  # type: ignore[union-attr]
-    assert "reduces over a size that changes between calls" in region.reason
+    assert "pass 32 bits" in region.reason
 
 
 def test_the_plan_adds_no_guards() -> None:

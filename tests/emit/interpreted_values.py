@@ -205,12 +205,12 @@ def test_joined_parts(name: str, target: Target) -> None:
         assert verdict.ok, (kind, verdict.note)
 
 
-@pytest.mark.parametrize("name", list(symbolic.CASES))
+@pytest.mark.parametrize("name", list(symbolic.EVERY))
 def test_one_kernel_serves_every_size(name: str) -> None:
-    inputs, outputs = symbolic.CASES[name]()
+    inputs, outputs = symbolic.EVERY[name]()
     for target in targets.GPUS.values():
         kernel, order = symbolic.lowered((inputs, outputs), target)
-        for sizes in symbolic.SIZES:
+        for sizes in symbolic.sizes_of(name):
             arrays = symbolic.arrays(inputs, sizes)
             shapes = [symbolic.shape_of(n, sizes) for n in outputs]
             bound = [sizes[s] for s in kernel.symbols]

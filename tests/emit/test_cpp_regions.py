@@ -114,15 +114,15 @@ def test_integers_and_a_known_number(dtype: DType, lanes: int) -> None:
         assert np.array_equal(got.numpy(), exact), node
 
 
-@pytest.mark.parametrize("name", list(symbolic.CASES))
+@pytest.mark.parametrize("name", list(symbolic.EVERY))
 def test_one_kernel_serves_every_size(name: str) -> None:
-    inputs, outputs = symbolic.CASES[name]()
+    inputs, outputs = symbolic.EVERY[name]()
     for target in targets.CPUS.values():
         kernel, order = symbolic.lowered((inputs, outputs), target)
         with override(vector=LEVELS[0]) as knobs:
             (artifact,) = build([(kernel.name, emit(kernel, LEVELS[0]))], knobs, _cache())
         launch = load(artifact, kernel)
-        for sizes in symbolic.SIZES:
+        for sizes in symbolic.sizes_of(name):
             arrays = symbolic.arrays(inputs, sizes)
             outs = [torch.full(symbolic.shape_of(n, sizes), 77, dtype=to_torch(n.dtype)) for n in outputs]
             launch([*(tensor(arrays[n], to_torch(n.dtype)) for n in order), *outs], [sizes[s] for s in kernel.symbols])

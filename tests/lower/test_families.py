@@ -15,7 +15,7 @@ from interfuse.base.errors import UnsupportedError
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import C64, F16, F32, F64, I64, DType
 from interfuse.ir.evaluate import evaluate
-from interfuse.ir.index import coefficient
+from interfuse.ir.index import coefficient, sym
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node
 from interfuse.lower.families import Work, lower
@@ -399,11 +399,11 @@ def test_a_mean_beside_a_variance_is_as_exact_as_one_alone(target: Target) -> No
 
 
 @TARGETS
-@pytest.mark.parametrize("name", list(symbolic.CASES))
+@pytest.mark.parametrize("name", list(symbolic.EVERY))
 def test_one_kernel_serves_every_size(name: str, target: Target) -> None:
-    inputs, outputs = symbolic.CASES[name]()
+    inputs, outputs = symbolic.EVERY[name]()
     kernel, reads = symbolic.lowered((inputs, outputs), target)
-    for sizes in symbolic.SIZES:
+    for sizes in symbolic.sizes_of(name):
         arrays = symbolic.arrays(inputs, sizes)
         counts = [symbolic.count(o, sizes) for o in outputs]
         got = null_device.run(kernel, [arrays[r].ravel() for r in reads], counts, sizes)
@@ -438,11 +438,21 @@ def test_symbols_are_those_that_the_kernel_uses() -> None:
 
 
 @TARGETS
-def test_a_reduction_over_a_size_that_changes_is_refused(target: Target) -> None:
+def test_a_length_that_changes_is_streamed(target: Target) -> None:
+    for name in symbolic.LONG:
+        kernel, _ = symbolic.lowered(symbolic.LONG[name](), target)
+        assert kernel.family.endswith("streamed") and not any(p.mode == "scratch" for p in kernel.params), name
+
+
+def test_a_length_that_stays_below_a_bound_is_held_on_a_gpu() -> None:
+    x = b.placeholder("x", F32, (4, sym("s1", 2, 1000)))
+    kernel, _ = symbolic.lowered(([x], [b.apply("sub", x, b.expand(b.reduce("mean", x, (1,), True), x.shape))]), GPU)
+    assert kernel.family == "row, resident" and kernel.axes[-1].block == 1024
+
+
+@TARGETS
+def test_sizes_that_only_turn_out_equal_are_refused(target: Target) -> None:
     x = b.placeholder("x", F32, (4, symbolic.LENGTH))
-    for op in ("sum", "mean"):
-        with pytest.raises(UnsupportedError, match="reduces over a size that changes between calls: s1"):
-            symbolic.lowered(([x], [b.reduce(op, x, (1,))]), target)
     with pytest.raises(UnsupportedError, match=r"different sizes: \[8, s1 \* 4\]"):
         y = b.placeholder("y", F32, (8,))
         symbolic.lowered(([x, y], [b.apply("neg", x), b.apply("neg", y)]), target)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from interfuse.base.errors import UnsupportedError
 from interfuse.emit import triton_prelude as prelude
 from interfuse.emit.triton_lanes import Lane
 from interfuse.ir.dtypes import F32, DType
+from interfuse.ir.index import Dim, wrap
 from interfuse.lower.kernel import MOMENTS, Reduce
 
 JOINS = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
@@ -44,8 +44,8 @@ class Operand:
     """What is reduced: `text` of `dtype` in lanes of `shape`, `mask` where lanes may pass the end ("" where not).
 
     `along` are the arguments of a reduction by which Triton finds the axis, `lane` is its dimension, `lanes` numbers
-    the `block` lanes that share its `count` elements (0 where their number is not known), `start` is the loop's
-    variable. `folded` is what a step carries where lanes that one thread has are carried as one; 0 where they are not.
+    the `block` lanes that share its `count` elements, `size` in the text, `start` is the loop's variable. `folded` is
+    what a step carries where lanes that one thread has are carried as one; 0 where they are not.
     """
 
     text: str
@@ -56,7 +56,8 @@ class Operand:
     lane: int
     lanes: str
     block: int
-    count: int
+    count: Dim
+    size: str
     start: str
     folded: int = 0
 
@@ -65,9 +66,6 @@ class Operand:
         """The operand of `s`, spelled `text`."""
         lane = lanes[s.axis]
         extent, block = lane.axis.extent, lane.axis.block
-        if s.op in MOMENTS and not isinstance(extent, int):
-            raise UnsupportedError(f"{s.op} over {extent} elements: Triton kernels need a fixed number")
-        count = extent if isinstance(extent, int) else 0
         blocks = [x.block if x.axis.name in s.arg.axes else "1" for x in lanes.values()]
         return Operand(
             text,
@@ -78,7 +76,8 @@ class Operand:
             lane.dim,
             lane.numbers(),
             block,
-            count,
+            extent,
+            lane.extent if wrap(extent).op in ("const", "sym") else f"({lane.extent})",
             f"{s.axis}_start",
             _folded(s, lane, warps),
         )
@@ -126,9 +125,14 @@ def moments(x: Operand, own: Callable[[str], str]) -> Carried:
         own(f"{x.text}_{wish}") for wish in ("mean", "squares", "apart", "whole", "off")
     )
     kind, div = prelude.TYPES[x.dtype], prelude.operator_text("div", x.dtype)
-    each, rest = divmod(x.count, x.block)
     share = div.format("1.0", f"tl.cast({x.start} // {x.block} + 1, {kind})")
-    seen = f"tl.where({x.lanes} < {rest}, {each + 1}.0, {each}.0)" if rest else f"{each}.0"
+    if isinstance(x.count, int):
+        each, rest = divmod(x.count, x.block)
+        seen = f"tl.where({x.lanes} < {rest}, {each + 1}.0, {each}.0)" if rest else f"{each}.0"
+        count = f"{float(x.count)}"
+    else:
+        more = f"({x.lanes} < {x.size} % {x.block}).to(tl.int32)"
+        seen, count = f"tl.cast({x.size} // {x.block} + {more}, {kind})", f"tl.cast({x.size}, {kind})"
     return Carried(
         tuple(f"{name} = tl.full({x.shape}, 0.0, {kind})" for name in (mean, squares)),
         (
@@ -137,7 +141,7 @@ def moments(x: Operand, own: Callable[[str], str]) -> Carried:
             f"{squares} = {squares} + {apart} * {x.masked(f'({x.text} - {mean})', '0.0')}",
         ),
         (
-            f"{whole} = {div.format(f'tl.sum({mean} * {seen}{x.along})', float(x.count))}",
+            f"{whole} = {div.format(f'tl.sum({mean} * {seen}{x.along})', count)}",
             f"{off} = {mean} - {whole}",
             f"{squares} = tl.sum({squares} + {off} * {off} * {seen}{x.along})",
         ),

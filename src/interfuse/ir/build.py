@@ -159,6 +159,12 @@ def broadcast(x: Node, shape: tuple[Dim, ...]) -> Node:
     return expand(reshape(x, (1,) * (len(shape) - len(x.shape)) + x.shape), shape)
 
 
+def size(count: Dim, dtype: DType) -> Node:
+    """A size as one number of `dtype`, of no dimensions: the place of the last of so many and one positions."""
+    last = take_slice(iota(unwrap(wrap(count) + 1)), (count,), (1,))
+    return reshape(cast(last, dtype), ())
+
+
 def like(value: float, x: Node) -> Node:
     """A number in the type and shape of x."""
     return broadcast(constant(value, x.dtype), x.shape)

@@ -24,12 +24,12 @@ def map_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
 
 def row_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
     """Rows, and the columns that are reduced: held at once where a GPU program can."""
-    cols = domain.reduced
+    cols = domain.cols
     if target.backend == "cpp":
         return (Axis("row", domain.rows, Role.GRID), Axis("col", cols, Role.SERIAL, target.lanes))
-    if cols > target.row_elements:
+    if domain.longest > target.row_elements:
         return (Axis("row", domain.rows, Role.GRID), Axis("col", cols, Role.SERIAL, target.tile_elements))
-    block = power(cols)
+    block = power(domain.longest)
     together = lanes_for(domain.rows, target.tile_elements // 2 // block)
     return (Axis("row", domain.rows, Role.GRID, together), Axis("col", cols, Role.TILE, block))
 
@@ -38,10 +38,10 @@ def column_axes(domain: Domain, target: Target, scanned: int) -> tuple[Axis, ...
     """Columns side by side, and the rows that are reduced or scanned: held at once where they are few. Scans give
     `scanned` bytes for each row of a column.
     """
-    outer, cols = (Axis("outer", domain.rows, Role.GRID),), domain.reduced
+    outer, cols = (Axis("outer", domain.rows, Role.GRID),), domain.longest
     if target.backend == "cpp":
         col = Axis("col", domain.inner, Role.GRID, beside(domain, target))
-        return (*outer, col, Axis("row", cols, Role.SERIAL))
+        return (*outer, col, Axis("row", domain.cols, Role.SERIAL))
     # The more columns side by side, the longer the pieces that are read: as many as leave two programs a unit.
     held = cols <= min(HELD_TILE // target.lanes, target.row_elements)
     few = cols <= target.tile_elements // target.lanes
@@ -51,7 +51,7 @@ def column_axes(domain: Domain, target: Target, scanned: int) -> tuple[Axis, ...
     while lanes > target.lanes and wrap(domain.kept).hi < 2 * target.programs * lanes:
         lanes //= 2
     step = SCANNED // power(scanned) if scanned else target.tile_elements // lanes
-    row = Axis("row", cols, Role.TILE if held else Role.SERIAL, power(cols) if held else step)
+    row = Axis("row", domain.cols, Role.TILE if held else Role.SERIAL, power(cols) if held else step)
     return (*outer, Axis("col", domain.inner, Role.GRID, lanes), row)
 
 
@@ -61,14 +61,14 @@ def turned_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
     while most > target.lanes // 2 and wrap(domain.rows).hi < target.programs * most:
         most //= 2
     together = lanes_for(domain.rows, most)
-    block = min(power(domain.reduced), 4 * target.tile_elements // together)
-    return (Axis("row", domain.rows, Role.GRID, together), Axis("col", domain.reduced, Role.SERIAL, block))
+    block = min(power(domain.longest), 4 * target.tile_elements // together)
+    return (Axis("row", domain.rows, Role.GRID, together), Axis("col", domain.cols, Role.SERIAL, block))
 
 
 def step_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
     """A program a row, `STEP` elements of it at once."""
-    block = min(power(domain.reduced), STEP * target.tile_elements)
-    return (Axis("row", domain.rows, Role.GRID), Axis("col", domain.reduced, Role.SERIAL, block))
+    block = min(power(domain.longest), STEP * target.tile_elements)
+    return (Axis("row", domain.rows, Role.GRID), Axis("col", domain.cols, Role.SERIAL, block))
 
 
 def beside(domain: Domain, target: Target) -> int:

@@ -4,13 +4,12 @@ walks.
 A kernel walks `rows` by `cols`. Where the region reduces, every reduction must run over neighbouring dimensions of one
 common size (the columns), with `inner` elements after them; every output has rows x cols x inner elements, or rows x
 inner where the columns are reduced. Where it does not, the domain is the outputs' common element count, split so that
-as many elements as possible lie on one axis along which each access has one stride. All but the columns of a reduction
-may be expressions over size symbols.
+as many elements as possible lie on one axis along which each access has one stride. All sizes may be expressions over
+size symbols.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -23,8 +22,8 @@ from interfuse.ir.ops import JOINS, MOVES, POINTWISE, REDUCES, SCANS, TABLE
 
 @dataclass(frozen=True)
 class Domain:
-    """rows x cols x inner; `reduces` tells whether the columns are the axis of reductions or scans, of a fixed length,
-    `backwards` whether they are walked from their end.
+    """rows x cols x inner; `reduces` tells whether the columns are the axis of reductions or scans, `backwards` whether
+    they are walked from their end.
     """
 
     rows: Dim
@@ -39,10 +38,9 @@ class Domain:
         return unwrap(self.rows * self.inner)
 
     @property
-    def reduced(self) -> int:
-        """How many elements a reduction meets."""
-        assert isinstance(self.cols, int), "a reduction meets a fixed number of elements"
-        return self.cols
+    def longest(self) -> int:
+        """The most elements that a reduction meets."""
+        return wrap(self.cols).hi
 
 
 def inside(outputs: Iterable[Node], inputs: frozenset[Node]) -> list[Node]:
@@ -63,13 +61,9 @@ def inside(outputs: Iterable[Node], inputs: frozenset[Node]) -> list[Node]:
     return order
 
 
-def width(shape: tuple[Dim, ...], axes: Iterable[int]) -> int:
-    """The elements that a reduction over `axes` meets; UnsupportedError where their number changes between calls."""
-    sizes = [shape[a] for a in axes]
-    fixed = [d for d in sizes if isinstance(d, int)]
-    if len(fixed) < len(sizes):
-        raise UnsupportedError(f"reduces over a size that changes between calls: {product(tuple(sizes))}")
-    return math.prod(fixed)
+def width(shape: tuple[Dim, ...], axes: Iterable[int]) -> Dim:
+    """The elements that a reduction over `axes` meets."""
+    return product(tuple(shape[a] for a in axes))
 
 
 def check_operators(nodes: Iterable[Node], backend: str) -> None:
@@ -92,7 +86,7 @@ def check_operators(nodes: Iterable[Node], backend: str) -> None:
         )
 
 
-def reduced(node: Node) -> tuple[Dim, int, Dim]:
+def reduced(node: Node) -> tuple[Dim, Dim, Dim]:
     """(rows, cols, inner) of one reduction or scan; UnsupportedError where its axes are not neighbours."""
     shape = node.inputs[0].shape
     over = (node.attr("axis"),) if node.op in SCANS else node.attr("axes")

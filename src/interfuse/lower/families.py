@@ -1,7 +1,7 @@
 """Schedule families. In: a region and a device profile. Out: its Kernel, with axis roles and sizes chosen.
 
-A family only chooses roles and sizes; the tracing and the loop tree are one for all. All but the length of a reduction
-may be sizes that change between calls: the kernel takes their symbols and serves every value.
+A family only chooses roles and sizes; the tracing and the loop tree are one for all. Sizes may change between calls:
+the kernel takes their symbols and serves every value. A length that may pass what fits on chip is streamed.
 
     map             no reduction. One flat axis where every access has one stride along it, else rows x columns.
     row, resident   reductions and scans over trailing axes, the row held on chip: in registers of a program on a GPU,
@@ -19,12 +19,12 @@ from dataclasses import dataclass, replace
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir.dtypes import F32, OPAQUE, compute_type
-from interfuse.ir.index import Dim, Expr, coefficient, product, symbols
+from interfuse.ir.index import Dim, Expr, coefficient, product, symbols, wrap
 from interfuse.ir.layout import Layout
 from interfuse.ir.node import Node
 from interfuse.ir.ops import SCANS
 from interfuse.lower.axes import column_axes, map_axes, power, row_axes, step_axes, turned_axes
-from interfuse.lower.domain import Domain, check_operators, core_of, find, inside, width
+from interfuse.lower.domain import Domain, check_operators, core_of, find, inside
 from interfuse.lower.joins import check_parts
 from interfuse.lower.kernel import (
     Axis,
@@ -133,7 +133,7 @@ def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) ->
         if made is not None:
             return made
     if not once and _held(domain, axes, target):
-        short = domain.inner == 1 and domain.reduced <= target.short_row
+        short = domain.inner == 1 and domain.longest <= target.short_row
         if target.backend == "cpp" and not short:  # a second pass over such a row costs as much as the first
             spelled = join_statistics(work.roots, work.inputs, exponentials=False)
         else:
@@ -160,7 +160,7 @@ def _weighed(work: Work, domain: Domain, target: Target, schedule: Schedule) -> 
     trace = _trace(roots, work, domain, target)
     body, _ = statements(trace, axes[-1], keep=False)
     once = sum(isinstance(s, Loop) for s in body) == 1
-    return _Made("row, streamed", axes, trace, body, ()) if once or domain.reduced > target.row_elements else None
+    return _Made("row, streamed", axes, trace, body, ()) if once or domain.longest > target.row_elements else None
 
 
 def _turned(work: Work, domain: Domain, target: Target) -> bool:
@@ -177,7 +177,7 @@ def _asked(target: Target, domain: Domain, streamed: bool | None) -> Target:
         return target
     if streamed:
         return replace(target, row_elements=0)
-    elements = max(target.tile_elements, power(domain.reduced) * target.lanes if domain.inner != 1 else 0)
+    elements = max(target.tile_elements, power(domain.longest) * target.lanes if domain.inner != 1 else 0)
     return replace(target, row_elements=HELD, tile_elements=min(elements, HELD), scratch_bytes=8 * HELD)
 
 
@@ -185,8 +185,8 @@ def _held(domain: Domain, axes: tuple[Axis, ...], target: Target) -> bool:
     """True where a program's part of the domain stays on chip from one pass to the next."""
     if axes[-1].role is Role.TILE:
         return True
-    beside = axes[-2].block if domain.inner != 1 else 1
-    return target.backend == "cpp" and domain.reduced * beside <= target.row_elements
+    beside, fixed = axes[-2].block if domain.inner != 1 else 1, isinstance(domain.cols, int)
+    return target.backend == "cpp" and fixed and domain.longest * beside <= target.row_elements
 
 
 def _trace(roots: tuple[Node, ...], work: Work, domain: Domain, target: Target) -> Trace:
@@ -298,7 +298,7 @@ def _stages(made: _Made, target: Target) -> int:
 
 def _bytes(scratch: tuple[Param, ...]) -> int:
     """What the scratch rows of one program take."""
-    return sum(p.dtype.bytes * width(p.shape, range(len(p.shape))) for p in scratch)
+    return sum(p.dtype.bytes * wrap(product(p.shape)).hi for p in scratch)
 
 
 def _params(trace: Trace, work: Work) -> tuple[tuple[Param, ...], tuple[Node, ...]]:

@@ -71,10 +71,11 @@ def split(work: Work, target: Target) -> tuple[Work, ...]:
 def parts_of(domain: Domain, target: Target) -> Parts | None:
     """How the columns of a domain are cut: into four parts a program that the device could run, or fewer large ones."""
     rows, inner = domain.rows, domain.inner
-    if not isinstance(rows, int) or not isinstance(inner, int):
+    cols = domain.cols
+    if not isinstance(rows, int) or not isinstance(inner, int) or not isinstance(cols, int):
         return None
     lanes = min(inner, target.lanes)
-    programs, cols = rows * math.ceil(inner / lanes), domain.reduced
+    programs = rows * math.ceil(inner / lanes)
     wanted = min(math.ceil(4 * target.enough / programs), cols * lanes // PART)
     if programs >= target.enough or rows * cols * inner < ENOUGH or wanted < 2:
         return None

@@ -22,19 +22,27 @@ Pair = tuple[Node, Axes]
 """A value and the axes that it is reduced over."""
 
 
-def _over(total: Node, count: float, hint: str) -> Node:
-    return b.apply("div", total, b.like(count, total), hint=hint)
+def _over(total: Node, count: Node, hint: str) -> Node:
+    return b.apply("div", total, count, hint=hint)
 
 
-def _count(x: Node, axes: Axes) -> int:
-    return width(x.shape, axes)
+def _count(x: Node, axes: Axes, total: Node, less: float = 0) -> Node:
+    """How many elements of x go into each of `total`, `less` so many but not less than none, beside every one."""
+    count = width(x.shape, axes)
+    if isinstance(count, int):
+        return b.like(max(count - less, 0), total)
+    size = b.size(count, total.dtype)
+    if less:
+        size = b.apply("maximum", b.apply("sub", size, b.like(less, size)), b.like(0, size), hint="count")
+    return b.broadcast(size, total.shape)
 
 
 # --- held on chip
 
 
 def _mean(x: Node, axes: Axes) -> Node:
-    return _over(b.reduce("sum", x, axes, hint="total"), _count(x, axes), "mean")
+    total = b.reduce("sum", x, axes, hint="total")
+    return _over(total, _count(x, axes, total), "mean")
 
 
 def _distances(x: Node, axes: Axes) -> tuple[Node, Node]:
@@ -46,19 +54,19 @@ def _distances(x: Node, axes: Axes) -> tuple[Node, Node]:
 def _free_of_slip(x: Node, axes: Axes) -> Node:
     """Each element's distance from the true mean: from the one that was summed, less the average of those distances."""
     centred, left = _distances(x, axes)
-    return b.apply("sub", centred, b.spread_over(_over(left, _count(x, axes), "shift"), x, axes), hint="centred")
+    return b.apply("sub", centred, b.spread_over(_over(left, _count(x, axes, left), "shift"), x, axes), hint="centred")
 
 
 def _spread(x: Node, axes: Axes) -> Node:
     centred, left = _distances(x, axes)
     squares = b.reduce("sum", b.apply("mul", centred, centred, hint="squared"), axes, hint="squares")
-    shifted = b.apply("mul", left, _over(left, _count(x, axes), "shift"), hint="shifted")
+    shifted = b.apply("mul", left, _over(left, _count(x, axes, left), "shift"), hint="shifted")
     # Rounding may leave the difference of two equal numbers below 0, where a square root gives NaN.
     return b.apply("maximum", b.apply("sub", squares, shifted, hint="spread"), b.like(0, squares), hint="spread")
 
 
 def _of_variance(spread: Node, x: Node, axes: Axes, correction: float) -> Node:
-    return _over(spread, max(_count(x, axes) - correction, 0), "variance")
+    return _over(spread, _count(x, axes, spread, correction), "variance")
 
 
 def _centring(node: Node, inputs: frozenset[Node]) -> Pair | None:

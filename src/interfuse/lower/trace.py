@@ -94,10 +94,11 @@ class Tracer:
         self._inputs, self._layouts, self._domain = inputs, layouts, domain
         self._row, self._col, self._inner = row, col, inner
         # While indices are worked out, `% size` says of an index that it stays below a size that changes.
-        bounded = {mod(i, n): i for i, n in ((col, domain.cols), (inner, domain.inner)) if isinstance(n, Expr)}
+        place = domain.cols - 1 - col if domain.backwards else col
+        bounded = {mod(i, n): i for i, n in ((place, domain.cols), (inner, domain.inner)) if isinstance(n, Expr)}
         self._plain: dict[Expr, Dim] = dict(bounded) if domain.rows != 1 or domain.reduces else {}
         marked = {i: b for b, i in self._plain.items()}
-        self._place = domain.cols - 1 - col if domain.backwards else marked.get(col, col)  # the column that is walked
+        self._place = marked.get(place, place)  # the column that is walked
         self._within = marked.get(inner, inner)
         extents = {row: domain.rows, col: domain.cols, inner: domain.inner}
         self._space = Space({s: n for s, n in extents.items() if s.op == "sym"}, self._plain, by_index)
@@ -297,23 +298,30 @@ class Tracer:
         # Every column holds the same value: it is its own maximum, found first at 0, and its sum is a product.
         if node.op in PLACES:
             return self._add(Let(self._new(node.hint or node.op, node, ()), "const", (), (("value", 0),)), depth[part])
-        cols = self._domain.reduced
+        cols = self._domain.cols
         if node.op == "spread":
             return self._made_of("sub", part, part)  # 0, or NaN of what is not finite
         if node.op == "expsum":
             lowest = self._constant(float(np.finfo(node.dtype.numpy).min), node)
             shift = self._made_of("maximum", part, lowest)
             part = self._made_of("exp", self._made_of("sub", part, shift))
-        if node.op == "prod" and cols > 1:
+        if node.op == "prod" and cols != 1:
             raise UnsupportedError("prod of a value that is the same in every column")
-        if node.op in ("sum", "expsum") and cols > 1:
-            count = self._constant(float(cols) if node.dtype.is_float else cols, node)
+        if node.op in ("sum", "expsum") and cols != 1:
+            count = self._count(cols, node)
             return self._add(Let(self._new(node.hint or node.op, node, part.axes), "mul", (part, count)), depth[part])
         return (
             part
             if part.dtype is node.dtype
             else self._add(Let(self._new(node.op, node, part.axes), "cast", (part,)), depth[part])
         )
+
+    def _count(self, size: Dim, node: Node) -> Value:
+        """A size as a number of the node's type."""
+        if isinstance(size, int):
+            return self._constant(float(size) if node.dtype.is_float else size, node)
+        count = self._add(Let(Value(self._names.take("count"), I64, ()), "index", (), (("expr", size),)), 0)
+        return count if node.dtype is I64 else self._add(Let(self._new("count", node, ()), "cast", (count,)), 0)
 
     def _constant(self, value: float, node: Node) -> Value:
         return self._add(Let(self._new("constant", node, ()), "const", (), (("value", value),)), 0)
