@@ -3,8 +3,8 @@
 `compile(model)` gives a model that behaves as the original; `explain(model, inputs)` runs both and says what each fused
 region saved, measured, with the reason for every decision. `show` prints any stage of the compile, `bench` times the
 model beside eager, `bisect` names the region at fault where results are less accurate than they may be, `load` finds
-the models that the command line takes, `probe` measures the devices that are here,
-`whatif` plans for GPUs that are not.
+the models that the command line takes, `tune_model` measures schedules and keeps the winners, `probe` measures the
+devices that are here, `whatif` plans for GPUs that are not.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from interfuse.driver.options import Options
     from interfuse.driver.probe import probe
     from interfuse.driver.show import show
+    from interfuse.driver.tune import tune_model
     from interfuse.driver.whatif import whatif
     from interfuse.report.ledger import Ledger
 
@@ -36,6 +37,7 @@ __all__ = [
     "once",
     "probe",
     "show",
+    "tune_model",
     "whatif",
 ]
 
@@ -50,6 +52,7 @@ _HOMES = {
     "once": "interfuse.driver.bench",
     "probe": "interfuse.driver.probe",
     "show": "interfuse.driver.show",
+    "tune_model": "interfuse.driver.tune",
     "whatif": "interfuse.driver.whatif",
 }
 

@@ -161,6 +161,25 @@ def test_a_process_that_is_interrupted_ends_with_130(folder: Path) -> None:
     assert "interrupted" in err
 
 
+def test_an_interrupt_while_packages_are_imported_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    for package in ("rich", "typer", "numpy"):
+        running = process("explain", "cli_models:net")
+        assert running.stderr is not None
+        assert any(line.strip().endswith(package) for line in running.stderr), f"{package} was never imported"
+        os.kill(running.pid, signal.SIGINT)
+        said = [line for line in running.stderr.read().splitlines() if not line.startswith("import time:")]
+        assert running.wait(timeout=120) == 130
+        assert said == ["interfuse: interrupted before anything was begun."], package
+
+
+def test_help_imports_no_torch() -> None:
+    run = [sys.executable, "-X", "importtime", "-m", "interfuse", "--help"]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert "interfuse.cli.tune" in done.stderr
+    assert not re.search(r"\| +torch$", done.stderr, re.MULTILINE)
+
+
 def notes(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("interfuse: note: ")]
 

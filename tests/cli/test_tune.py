@@ -110,7 +110,7 @@ def test_interrupted_tuning_keeps_what_was_measured(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(tuning, "_tuned", interrupted)
     function, x = _model()
-    found = tuning.tune(function, (x,))  # type: ignore[arg-type]
+    found = tuning.tune_model(function, (x,))  # type: ignore[arg-type]
     assert (found.choices, found.left) == ({}, 1)
 
 

@@ -106,6 +106,27 @@ def test_casts_inside_the_model_count_as_error_of_eager() -> None:
     assert found.ok
 
 
+def test_a_few_codes_that_round_the_other_way_are_no_fault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    real = cpp.emit
+
+    def scaled_by(text: str) -> None:
+        monkeypatch.setattr(cpp, "emit", lambda *a: real(*a).replace("/ 127.0f", f"/ {text}"))
+        torch._dynamo.reset()
+
+    def codes(x: torch.Tensor) -> torch.Tensor:
+        return (x / (x.abs().amax(-1, keepdim=True) / 127)).round().to(torch.int8)
+
+    x = torch.randn(64, 1024)
+    scaled_by("127.0002f")
+    assert interfuse.bisect(codes, (x,), rank=True).ranking[0].share not in (None, 0.0)
+    assert interfuse.bisect(codes, (x,)).ok
+    scaled_by("127.5f")
+    (suspect,) = interfuse.bisect(codes, (x,), folder=tmp_path).at_fault
+    assert run_script(suspect.reproducer) == 1
+    scaled_by("127.0002f")
+    assert run_script(suspect.reproducer) == 0
+
+
 def test_arguments_that_the_model_writes_are_judged_too(monkeypatch: pytest.MonkeyPatch) -> None:
     real = cpp.emit
     monkeypatch.setattr(cpp, "emit", lambda *a: real(*a).replace("* 3.0f", "* 3.01f"))

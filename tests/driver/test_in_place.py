@@ -135,7 +135,21 @@ def normalised(a: torch.Tensor, b: torch.Tensor) -> None:
     a.sub_(a.mean(-1, keepdim=True)).div_(b.norm())
 
 
-@pytest.mark.parametrize("f", [swap, old_and_new, returned, turned, part, same_value, narrowed, normalised])
+def itself(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    same = a.to(a.dtype)
+    same.clamp_(-0.5, 0.5)
+    return same
+
+
+def itself_and_more(a: torch.Tensor, b: torch.Tensor) -> Any:
+    b.add_(a)
+    return a.clamp_(-0.5, 0.5), a[0], b, b * 2
+
+
+MUTATING = (itself, itself_and_more, swap, old_and_new, returned, turned, part, same_value, narrowed, normalised)
+
+
+@pytest.mark.parametrize("f", MUTATING)
 @pytest.mark.parametrize("layout", ["plain", "turned", "apart"])
 def test_values_and_mutations_are_eagers(f: Callable[..., Any], layout: str) -> None:
     def made() -> torch.Tensor:
@@ -146,6 +160,13 @@ def test_values_and_mutations_are_eagers(f: Callable[..., Any], layout: str) -> 
     run, backend = compiled(f)
     assert judge(f, (made(), made()), run).ok
     assert not [e.facts for r in backend.records for e in r.of("fallback")]
+
+
+def test_what_is_written_and_returned_is_the_input_itself() -> None:
+    run, backend = compiled(itself)
+    a, b = torch.randn(2, 64, 64)
+    assert run(a, b).data_ptr() == a.data_ptr()
+    assert written(backend) == 1
 
 
 def test_a_circle_of_reads_and_writes() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,6 +52,22 @@ def test_off_is_a_tuple_of_names(off: Any) -> None:
 def test_a_value_that_is_wrong_is_named(options: dict[str, Any], words: str) -> None:
     with pytest.raises(OptionError, match=words):
         interfuse.Options(**options)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("nope", "there is no option 'nope'; the options are fuse, race, race_seconds, off, lock."),
+        ("raceseconds", "there is no option 'raceseconds'; race_seconds or race may be meant; the options are fuse, "),
+        ("locks", "there is no option 'locks'; lock may be meant; the options are fuse, "),
+    ],
+)
+def test_an_option_that_is_not_there_is_one_sentence(name: str, words: str) -> None:
+    for make in (interfuse.Options, interfuse.compile):
+        with pytest.raises(OptionError, match=words):
+            make(**{name: 1})
+    kept = interfuse.Options(race=False, off="softmax")
+    assert pickle.loads(pickle.dumps(kept)) == copy.deepcopy(kept) == kept
 
 
 def test_none_leaves_the_knob() -> None:
@@ -153,12 +171,17 @@ def regions_off(off: str, *shape: int, training: bool = False, **more: Any) -> l
 def test_a_name_that_is_no_regions_gives_a_warning() -> None:
     assert regions_off("softmax", 4, 8) == []
     (said,) = regions_off("nonsuch,softmax", 4, 9)
-    assert said == "there is no region 'nonsuch' to switch off; the regions are: mul+softmax."
+    assert said == (
+        "there is no region 'nonsuch' to switch off; the regions are: mul+softmax "
+        "(interfuse.explain(model, inputs) lists them)."
+    )
 
 
-def test_in_training_the_backward_graph_is_waited_for() -> None:
+def test_in_training_a_name_may_be_of_the_backward_graph() -> None:
     assert regions_off("softmax_backward", 4, 10, training=True) == []
     (said,) = regions_off("nonsuch", 4, 11, training=True)
+    assert said.endswith("; a backward graph that is still to come may have it.")
+    (said,) = regions_off("no_backward", 4, 11, training=True)
     assert "softmax_backward" in said
 
 
@@ -177,7 +200,7 @@ def test_options_as_a_value_at_pytorchs_door() -> None:
     fast = torch.compile(f, backend="interfuse", options=interfuse.Options(off="softmax", race=False))
     assert torch.equal(fast(x), f(x))
     for more, words in (
-        ({"options": {"fusion": 1}}, "there is no option 'fusion'; the options are fuse, race, race_seconds, off"),
+        ({"options": {"fusion": 1}}, "there is no option 'fusion'; fuse may be meant; the options are fuse, race"),
         ({"options": {"race": "no"}}, "option race='no' must be bool"),
         ({"mode": "fastest"}, "no mode 'fastest' for the interfuse backend; the modes are default, max-autotune, no-r"),
     ):

@@ -23,7 +23,7 @@ def floating(c: Maker, *values: Any) -> list[Node]:
 
 @lowers("relu")
 def _relu(c: Maker, self: Node) -> Node:
-    return self if self.dtype is BOOL else c.narrow(c("maximum", wide(self), 0, hint="relu"))
+    return self if self.dtype is BOOL else c.narrow(c("maximum", 0, wide(self), hint="relu"))
 
 
 @lowers("leaky_relu")

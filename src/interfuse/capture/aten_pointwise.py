@@ -273,7 +273,9 @@ def _clamp(c: Maker, self: Node, low: Any = None, high: Any = None) -> Node:
     x = convert(self, c.dtype)
     for op, bound in (("maximum", low), ("minimum", high)):
         if bound is not None:
-            x = c(op, x, operands(c, bound, dtype=c.dtype, exact=True)[0], hint="clamp")
+            limit = operands(c, bound, dtype=c.dtype, exact=True)[0]
+            # Of two equal operands the second is taken: eager keeps -0 at a plain number 0, and takes a tensor's 0.
+            x = c(op, x, limit, hint="clamp") if isinstance(bound, Node) else c(op, limit, x, hint="clamp")
     return c.narrow(x)
 
 

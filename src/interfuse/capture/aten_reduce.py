@@ -77,7 +77,10 @@ def _var_mean(
 ) -> tuple[Node, Node]:
     spread = _variance(c, wide(self), dim, correction, keepdim)
     spread = c("sqrt", spread, hint="std") if "std_mean" in c.name else spread
-    return c.narrow(spread), c.narrow(_kept(c, "mean", wide(self), dim, keepdim), 1)
+    mean = _kept(c, "mean", wide(self), dim, False)
+    # Eager's running mean meets inf - inf once an element is infinite.
+    guarded = c("add", mean, c("sub", mean, mean, hint="nothing"), hint="mean")
+    return c.narrow(spread), c.narrow(reshape(guarded, c.shapes[1]), 1)
 
 
 @lowers("logsumexp")

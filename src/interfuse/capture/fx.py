@@ -266,6 +266,13 @@ class _Importer:
             return None
         return Layout(self.symbols.dims(t.stride()), self.symbols.dim(t.storage_offset()))
 
+    def _written(self, node: Node) -> Node:
+        """The graph's input where `node` is what a copy into that gives, as it is where the model returns what it wrote
+        in place: then no step needs to make it.
+        """
+        place = node.inputs[0] if node.op == "library" and node.attr("target") == "aten.copy_.default" else None
+        return place if place is not None and any(place is i.node for i in self.inputs) else node
+
     def _output(self, n: torch.fx.Node) -> None:
         for a in template.flatten(n.args[0]):
             value = self.env[a] if isinstance(a, torch.fx.Node) else a
@@ -275,6 +282,7 @@ class _Importer:
                 strict=True,
             ):
                 if isinstance(leaf, Node):
+                    leaf = self._written(leaf)
                     layout = self._layout(val) if isinstance(val, torch.Tensor) else None
                     self.outputs.append(Output(leaf, layout))
                 else:

@@ -22,6 +22,7 @@ from interfuse.base.errors import CacheError, InterfuseError, OptionError
 from interfuse.base.knobs import current
 from interfuse.build import compilers
 from interfuse.build.cache import open_cache
+from interfuse.cli.interrupt import importing, raise_again
 from interfuse.report.figures import WIDTH
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def command(function: Command) -> Command:
     @functools.wraps(function)
     def run(*arguments: Any, **named: Any) -> None:
         try:
+            raise_again()
             function(*arguments, **named)
             if sys.stdout is not None:  # as it is where the caller closed it
                 sys.stdout.flush()
@@ -97,7 +99,9 @@ def case_of(target: str) -> Case:
     CacheError where the cache folder cannot be used.
     """
     knobs = current()
-    case = interfuse.load(target)
+    with importing():
+        load, _ = interfuse.load, interfuse.compile  # PyTorch takes its time
+    case = load(target)
     if knobs.disable or not knobs.fuse:
         return case
     if case.device == "cpu":

@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+import interfuse
 from interfuse.cli.common import Off, Target, case_of, chosen, command, note, output, progress, write
-from interfuse.driver.tune import tune as measure
 from interfuse.report.figures import figure
-from interfuse.tune.choice import lock_text, read_lock
 
 
 @command
@@ -22,17 +21,19 @@ def tune(
     off: Off = None,
 ) -> None:
     """Measure schedules of every region of a model and keep the winners; Ctrl-C keeps what was measured."""
-    known = read_lock(str(lock)) if lock is not None and lock.is_file() else {}
     with progress() as watch:
         case = case_of(target)
-        found = measure(case.model, case.inputs, case.kwargs, budget=budget, watch=watch, **chosen(None, off))
+        known = lock if lock is not None and lock.is_file() else None
+        found = interfuse.tune_model(
+            case.model, case.inputs, case.kwargs, budget=budget, known=known, watch=watch, **chosen(None, off)
+        )
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for heading in ("region", "times", "untuned us", "tuned us", "gain", "winner"):
         table.add_column(heading, justify="left" if heading in ("region", "winner") else "right")
     for name, times, before, after, winner in found.rows:
         table.add_row(name, str(times), figure(before), figure(after), f"{before / after:.2f}x", winner)
     if lock is not None:
-        write(lock, lock_text({**known, **found.choices}))
+        write(lock, found.lock_text())
     output().print(table, highlight=False, markup=False)
     if found.left:
         note(f"{found.left} regions were not measured: give a larger --budget to go on.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -33,7 +33,8 @@ class Backend:
 
     `watch(stage)` is told when a stage begins; after stage `stop` no other runs, and graphs run as captured. With
     `absent` they are planned for that device, which need not be here.
-    `warn=True` warns of names to switch off that are no region's; who knows when all is compiled calls `check_off`.
+    `warn=True` warns, once a name, of names to switch off that are no region's in what is compiled so far; who knows
+    when all is compiled calls `check_off`.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Backend:
         if (lock := self.options.knobs().lock) and not self.options.knobs().disable:
             read_lock(lock)  # a broken one is told at once, and not by a compile that falls back
         self._watch, self._stop, self._warn, self._absent = watch, stop, warn, absent
+        self._warned: set[str] = set()
 
     def __getstate__(self) -> Options:
         """Copies and pickles of a compiled model carry the options and compile for themselves."""
@@ -64,16 +66,19 @@ class Backend:
 
     def check_off(self) -> None:
         """OptionError where option `off` has a name that is part of no region's in what was compiled so far."""
-        for sentence in self._without_region(self.options.off or ()):
+        for sentence in self._without_region(self.options.off or ()).values():
             raise OptionError(sentence)
 
-    def _without_region(self, off: Iterable[str]) -> Iterator[str]:
-        """One sentence for each name in `off` that is part of no region's so far."""
+    def _without_region(self, off: Iterable[str]) -> dict[str, str]:
+        """For each name in `off` that is part of no region's so far one sentence."""
         plans = [c.plan or next(iter(c.stages.plans.values()), None) for c in self.compiled]
         names = list(dict.fromkeys(r.name for p in plans if p is not None for r in p.regions))
-        for part in off:
-            if names and not any(part in name for name in names):
-                yield f"there is no region {part!r} to switch off; the regions are: {', '.join(names)}."
+        return {
+            part: f"there is no region {part!r} to switch off; the regions are: {', '.join(names)} "
+            "(interfuse.explain(model, inputs) lists them)."
+            for part in off
+            if names and not any(part in name for name in names)
+        }
 
     def __call__(self, gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile one Dynamo graph. The kill switch hands the graph back as it is."""
@@ -109,13 +114,17 @@ class Backend:
     def _warn_off(self, record: Record, knobs: Knobs, kind: str) -> None:
         """Record each name to switch off that is no region's yet, and warn of those among the options.
 
-        No warning at a forward graph: the backward graph that follows may have the region.
+        The backward graph that follows a forward one may have it, and surely is meant where the name says so.
         """
-        for sentence in self._without_region(parts(knobs.off)):
+        for sentence in self._without_region(parts(knobs.off)).values():
             record.add("warning", "off", error=sentence)
-        if self._warn and kind != "forward":
-            for sentence in self._without_region(self.options.off or ()):
-                warnings.warn(sentence, stacklevel=2)
+        for name, sentence in self._without_region(self.options.off or ()).items() if self._warn else ():
+            if kind == "forward" and "backward" in name:
+                continue
+            if name not in self._warned:
+                more = "; a backward graph that is still to come may have it." if kind == "forward" else "."
+                warnings.warn(sentence.removesuffix(".") + more, stacklevel=2)
+            self._warned.add(name)
 
 
 def _readable(name: str) -> str:

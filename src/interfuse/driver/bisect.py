@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_map
 
 from interfuse.base.errors import InterfuseError, ModelError
 from interfuse.base.record import Record
+from interfuse.capture.torch_types import to_torch
 from interfuse.driver.backend import Backend
 from interfuse.driver.compiler import Compiled, Runner, Watcher
 from interfuse.driver.exact import exact_outputs, tensors_of
@@ -143,6 +144,7 @@ class _Tries:
         self._outputs(self._fast)
         self._backend.check_off()
         self._plans = [c.plan for c in self._backend.compiled]
+        self._codes = self._coded()
         self.fused = tuple(
             (g, i)
             for g, plan in enumerate(self._plans)
@@ -160,7 +162,14 @@ class _Tries:
             if plan is not None:
                 regions = tuple(r if (g, i) in on else _off(r) for i, r in enumerate(plan.regions))
                 made.run = Program(replace(plan, regions=regions), made.stages.launchers, Record()).run
-        return judge(self._outputs(self._fast), self._eager, self.exact, self._nearby)
+        return judge(self._outputs(self._fast), self._eager, self.exact, self._nearby, self._codes)
+
+    def _coded(self) -> list[int]:
+        """The positions of results that have type and shape of codes which one of the graphs gives (`trial.codes`)."""
+        graphs = [plan.graph for plan in self._plans if plan is not None]
+        nodes = [graph.outputs[k].node for graph in graphs for k in trial.codes(graph)]
+        kinds = {(to_torch(n.dtype), n.shape) for n in nodes if n is not None}
+        return [k for k, t in enumerate(self._eager) if (t.dtype, tuple(t.shape)) in kinds]
 
     def suspects(self, switches: Sequence[Switch]) -> Iterator[Suspect]:
         """Each region with the error that it makes alone."""
@@ -247,4 +256,4 @@ def _alone(region: Region, own: Graph, made: Compiled, inputs: list[Any]) -> tup
         got = trial.program(region, own, region.chosen, made.stages.launchers)(*inputs)
     except (RuntimeError, InterfuseError):  # in the model this region falls back to the library
         return Error(0.0, 0.0), exact is not None
-    return judge(got, eager, exact, nearby), exact is not None
+    return judge(got, eager, exact, nearby, trial.codes(own)), exact is not None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 from interfuse.base.errors import OptionError
@@ -36,7 +37,7 @@ class Options:
     off           region names, or parts of them, that stay on the library path: a tuple, a list or comma-separated text
     lock          file of measured choices, which `interfuse tune --lock` wrote: its regions are not measured
 
-    OptionError for a value that is not of its type.
+    OptionError for an option that is not there and for a value that is not of its type.
     """
 
     fuse: bool | None = None
@@ -44,6 +45,11 @@ class Options:
     race_seconds: float | None = None
     off: tuple[str, ...] | None = None
     lock: str | None = None
+
+    def __new__(cls, *values: object, **named: object) -> Options:
+        """A TypeError of Python's own would not say what there is."""
+        check_names(named)
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         for name, types in _TYPES.items():
@@ -65,6 +71,15 @@ class Options:
         if self.off is not None:
             mine["off"] = ",".join(self.off)
         return dataclasses.replace(current(), **mine)
+
+
+def check_names(names: Iterable[str]) -> None:
+    """OptionError for the first that is no option, with those that are spelled like it first."""
+    for name in names:
+        if name not in _TYPES:
+            like = difflib.get_close_matches(str(name), _TYPES, n=len(_TYPES), cutoff=0.5)
+            meant = f"{' or '.join(like)} may be meant; " if like else ""
+            raise OptionError(f"there is no option {name!r}; {meant}the options are {', '.join(_TYPES)}.")
 
 
 def parts(off: str) -> tuple[str, ...]:
@@ -89,7 +104,4 @@ def read(mode: str | None = None, options: Mapping[str, object] | Options | None
     if mode is not None and mode not in MODES:
         raise OptionError(f"there is no mode {mode!r} for the interfuse backend; the modes are {', '.join(MODES)}.")
     chosen = {**MODES[mode or "default"], **mapping(options)}
-    for name in chosen:
-        if name not in _TYPES:
-            raise OptionError(f"there is no option {name!r}; the options are {', '.join(_TYPES)}.")
     return Options(**chosen)  # type: ignore[arg-type]

@@ -28,6 +28,7 @@ from interfuse.plan.plan import Region
 from interfuse.report.bisection import Suspect
 from interfuse.run.program import Program
 from interfuse.run.views import static
+from interfuse.tune import trial
 
 HEAD = '''"""Region {name}: {state}. Run this file to see it again.
 
@@ -63,7 +64,7 @@ def main():
         {exact}
         {nearby}
         got = interfuse.compile(region, race=False, dynamic=False)(*given)
-    error = judge(got, eager, exact, nearby)
+    error = judge(got, eager, exact, nearby{codes})
     verdict = "kept" if error.ok else "broken"
     print(f"contract {{verdict}}: rms error {{error.rms:.2e}}, {{error.share:.3g}} times what is allowed")
     return 0 if error.ok else 1
@@ -157,6 +158,13 @@ def _part(graph: Graph, region: Region) -> _Part:
     return _Part(tuple(sorted(taken)), tuple(inputs), outputs)
 
 
+def _codes(graph: Graph, part: _Part, wanted: Sequence[Input]) -> str:
+    """The argument that tells the judge which of the part's results are codes; nothing where none is."""
+    alone = replace(graph, inputs=tuple(wanted), outputs=tuple(Output(n, None) for n in part.outputs))
+    found = sorted(trial.codes(alone))
+    return f", codes={found}" if found else ""
+
+
 def script(found: Suspect, graph: Graph, part: _Part, wanted: Sequence[Input], saved: bool, has_exact: bool) -> str:
     """The text of the script. UnsupportedError where an argument has no text."""
     state = "could not be judged alone" if found.share is None else f"{found.share:.3g} times the error that is allowed"
@@ -186,7 +194,9 @@ def script(found: Suspect, graph: Graph, part: _Part, wanted: Sequence[Input], s
         lines.append("    torch.manual_seed(20)")
         lines += ["    return [", *(f"        {_made(i.node, i.layout, graph.device)}," for i in wanted), "    ]"]
     wide = (EXACT, NEARBY) if has_exact else ("exact = None", "nearby = None")
-    return head + "\n".join(lines) + "\n" + TAIL.format(exact=wide[0], nearby=wide[1])
+    return (
+        head + "\n".join(lines) + "\n" + TAIL.format(exact=wide[0], nearby=wide[1], codes=_codes(graph, part, wanted))
+    )
 
 
 def _fresh(wish: str, taken: Any) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from interfuse.driver.device import Device
 from interfuse.plan.plan import KernelStep, PackStep, Plan, Region
 from interfuse.plan.schedules import Asked, Place, alternatives, label_of
 from interfuse.tune import trial
-from interfuse.tune.choice import Choice, stored_key
+from interfuse.tune.choice import Choice, lock_text, read_lock, stored_key
 from interfuse.tune.race import decide, measured
 
 MOST = 16
@@ -30,31 +31,38 @@ MOST = 16
 
 @dataclass
 class Tuned:
-    """What tuning found: choices by region key, and a row a region: name, times it occurs, microseconds untuned and
-    tuned, the winner. `left` regions were not reached.
+    """What tuning found: choices by region key, those known before included, and a row a region: name, times it
+    occurs, microseconds untuned and tuned, the winner. `left` regions were not reached.
     """
 
     choices: dict[str, Choice] = field(default_factory=dict)
     rows: list[tuple[str, int, float, float, str]] = field(default_factory=list)
     left: int = 0
 
+    def lock_text(self) -> str:
+        """The text of a lock file that holds the choices, as option `lock` takes it."""
+        return lock_text(self.choices)
 
-def tune(
+
+def tune_model(
     model: Callable[..., Any],
     inputs: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
     budget: float = 120.0,
+    known: Path | None = None,
     watch: Watcher | None = None,
     **options: Any,
 ) -> Tuned:
     """Measure candidates and schedules of every region of the model for at most about `budget` seconds.
 
-    Ctrl-C ends the measuring and keeps what there is. ModelError where PyTorch itself cannot run the model.
+    `known` is a lock file whose choices stay beside the new ones. Ctrl-C ends the measuring and keeps what there is.
+    ModelError where PyTorch itself cannot run the model, OptionError for a bad option or lock file.
     """
+    kept = read_lock(str(known)) if known is not None else {}
     with torch.no_grad():
         backend = begin(model, inputs, kwargs, options, watch, stop="plan").backend
-    knobs, found = backend.options.knobs(), Tuned()
+    knobs, found = backend.options.knobs(), Tuned(kept)
     store = Store(knobs.cache_dir / "results.sqlite" if knobs.cache else None)
     todo = _todo(backend.compiled)
     deadline = time.perf_counter() + budget
@@ -74,7 +82,7 @@ def tune(
         pass
     finally:
         store.close()
-    found.left = len(todo) - len(found.choices)
+    found.left = len(todo) - len(found.rows)
     return found
 
 

@@ -76,10 +76,18 @@ def _centring(node: Node, inputs: frozenset[Node]) -> Pair | None:
 
 
 def _reduced_operand(node: Node, op: str, inputs: frozenset[Node]) -> Node | None:
-    """The reduction `op` of the first operand that the second operand spreads over it again, if that is what it is."""
+    """The reduction `op` of the first operand that the second operand spreads over it again, if that is what it is.
+
+    A mean that is NaN where it would be infinite counts as the mean: an infinite element's distance from it is NaN.
+    """
     x, kept = node.inputs[0], _behind(node.inputs[1], inputs)
+    mean = kept.inputs[0] if op == "mean" and kept not in inputs and kept.op == "add" else None
+    if mean is not None and kept is b.apply("add", mean, b.apply("sub", mean, mean)):
+        kept, spread = mean, kept
+    else:
+        spread = kept
     found = kept not in inputs and kept.op == op and kept.inputs[0] is x
-    return kept if found and node.inputs[1] is b.spread_over(kept, x, kept.attr("axes")) else None
+    return kept if found and node.inputs[1] is b.spread_over(spread, x, kept.attr("axes")) else None
 
 
 def _behind(node: Node, inputs: frozenset[Node]) -> Node:

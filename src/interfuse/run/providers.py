@@ -80,7 +80,7 @@ def _gelu_tanh(x: Node) -> Node:
 
 _MEANINGS: Mapping[str, Callable[[Node], Node]] = {
     "none": lambda x: x,
-    "relu": lambda x: apply("maximum", x, like(0.0, x)),
+    "relu": lambda x: apply("maximum", like(0.0, x), x),
     "gelu": _gelu,
     "gelu_tanh": _gelu_tanh,
     "tanh": lambda x: apply("tanh", x),
