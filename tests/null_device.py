@@ -170,6 +170,8 @@ def _statements(
                 found = (
                     _SCAN[s.op].accumulate(wide, axis=k)
                     if isinstance(s, Scan)
+                    else _of_parts(s, kernel, wide, k)
+                    if kernel.axis(s.axis).among
                     else _REDUCE[s.op](wide, axis=k, keepdims=True)
                 )
             values[s.out.name] = found.astype(s.out.dtype.numpy)
@@ -177,6 +179,21 @@ def _statements(
             values[s.out.name] = _let(s, values, grid)
         if not isinstance(s, (Loop, Store)):
             _check_axes(s.out.name, s.out.axes, values, kernel)
+
+
+def _of_parts(s: Reduce, kernel: Kernel, wide: np.ndarray, k: int) -> np.ndarray:
+    """What each part of an axis that is shared out gives, along the axis of the parts."""
+    axis = kernel.axis(s.axis)
+    place = [a.name for a in kernel.axes].index(axis.among)
+    rows = wide.shape[k]
+    parts = evaluate(kernel.axis(axis.among).extent, {})
+    share = -(-rows // parts)
+    found = []
+    for p in range(parts):
+        taken = np.take(wide, range(min(p * share, rows), min((p + 1) * share, rows)), axis=k)
+        initial = {"max": -np.inf, "min": np.inf}.get(s.op, 0)
+        found.append(_REDUCE[s.op](taken, axis=k, keepdims=True, initial=initial))
+    return np.concatenate(found, axis=place)
 
 
 def _check_axes(name: str, axes: tuple[str, ...], values: dict[str, np.ndarray], kernel: Kernel) -> None:

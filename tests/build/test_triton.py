@@ -29,7 +29,7 @@ from interfuse.lower.families import Work, lower
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Param, Role, Store, Value
 from interfuse.lower.target import GPU
 from interfuse.plan.schedules import schedules
-from tests import gathers, joins, online, packs, parts, symbolic
+from tests import gathers, joins, mixed, online, packs, parts, symbolic
 from tests.emit import triton_cases as cases
 from tests.kernels import BUILDERS
 
@@ -128,6 +128,17 @@ def test_families_by_lowering_keep_to_the_limits(device: str, cache: Path) -> No
     sources += [emit(cases.transposed(4096, 1000, F32, 32, 32)), emit(cases.carried(64, 100000, F32, block=2048))]
     for r in compiled(sources, profile, cache):
         assert check(r, profile) is None, r
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_rows_and_columns_keep_to_the_limits(device: str, cache: Path) -> None:
+    profile, sizes = find(device), ((F16, 8192, 4096), (F32, 4096, 1000), (F16, 100000, 64), (F32, 2048, 8192))
+    made = [make(*size) for make in mixed.REGIONS.values() for size in sizes]
+    kernels = dict.fromkeys(lower("kernel", work, GPU)[0] for region in made for work in mixed.works(region, GPU))
+    for kernel, r in zip(kernels, compiled([emit(k) for k in kernels], profile, cache), strict=True):
+        assert check(r, profile) is None, (kernel.axes, r)
+    first, *_ = mixed.works(mixed.layer_norm_backward(F16, 8192, 4096), GPU)
+    assert lower("kernel", first, GPU)[0].stages == 3
 
 
 @pytest.mark.parametrize("device", ("H100", "MI300X"))

@@ -19,6 +19,17 @@ from interfuse.plan.plan import Candidate, KernelStep
 from interfuse.run.program import Program
 from tests.judge import judge
 
+
+def _norm_backward(g: torch.Tensor, x: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor, w: torch.Tensor) -> Any:
+    return torch.ops.aten.native_layer_norm_backward(g, x, (96,), mean, rstd, w, w, [True] * 3)
+
+
+def _saved(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """A gradient, and what a layer norm of x saves for its backward pass."""
+    _, mean, rstd = torch.native_layer_norm(x, weight.shape, weight, weight, 1e-5)
+    return torch.randn_like(x), x, mean, rstd, weight
+
+
 CASES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ...]]]] = {
     "sum": (lambda x: x.sum(), lambda: (torch.randn(1 << 18),)),
     "odd mean": (lambda x: x.mean(), lambda: (torch.randn(250007) + 3,)),
@@ -30,6 +41,9 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ...]
     "layer norm": (lambda x: F.layer_norm(x, x.shape[-1:]), lambda: (torch.randn(3, 65536) + 100,)),
     "columns": (lambda x: (x.var(0), x.mean(0)), lambda: (torch.randn(30001, 9) + 5,)),
     "bias": (lambda g: g.sum(0), lambda: (torch.randn(8000, 48),)),
+    "norm backward": (_norm_backward, lambda: _saved(torch.randn(301, 96) + 2, torch.randn(96))),
+    "half norm backward": (_norm_backward, lambda: _saved(torch.randn(4, 80, 96).half(), torch.randn(96).half())),
+    "rows and columns": (lambda x: (lambda y: (y, y.sum(0)))(torch.softmax(x, -1)), lambda: (torch.randn(500, 77),)),
     "places": (lambda x: (x.argmax(), x.max()), lambda: (torch.randn(1 << 18),)),
     "questions": (lambda x: ((x > 4).any(), (x < 9).all()), lambda: (torch.randn(1 << 18),)),
 }

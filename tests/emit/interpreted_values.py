@@ -25,7 +25,7 @@ from interfuse.lower.schedule import Schedule
 from interfuse.lower.target import GPU, Target
 from interfuse.run import gpu
 from interfuse.run.gpu_pack import PackLauncher
-from tests import gathers, joins, online, packs, parts, strategies, symbolic, targets
+from tests import gathers, joins, mixed, online, packs, parts, strategies, symbolic, targets
 from tests.emit import triton_cases as cases
 from tests.judge import judge_region
 from tests.kernels import BUILDERS, reference
@@ -135,6 +135,18 @@ def test_parts(region: str, shape: str, monkeypatch: pytest.MonkeyPatch) -> None
         array = online.DATA[kind](sizes, axis).astype(np.float32)
         got = parts.in_order(made, target, {made[0][0]: array}, lambda k, given, _: cases.run(k, given))
         online.check(made[1], {made[0][0]: array}, got)
+
+
+@pytest.mark.parametrize("shape", ((21, 33), (300, 16)), ids=str)
+@pytest.mark.parametrize("name", mixed.REGIONS)
+def test_rows_and_columns(name: str, shape: tuple[int, int]) -> None:
+    for dtype in (F32, F16):
+        region = mixed.REGIONS[name](dtype, *shape)
+        for kind in mixed.KINDS if dtype is F32 else ("random",):
+            given = mixed.values(region[0], kind)
+            got = parts.in_order(region, GPU, given, lambda k, arrays, _: cases.run(k, arrays), mixed.works)
+            verdict = judge_region(region[1], given, got)
+            assert verdict.ok, f"{dtype} {kind}: {verdict.note}"
 
 
 @pytest.mark.parametrize("source", (F32, F16, I64, I32, U8, BOOL), ids=str)

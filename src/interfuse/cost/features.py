@@ -107,7 +107,7 @@ class _Counter:
     def __init__(self, kernel: Kernel, sizes: Mapping[str, int]) -> None:
         self.kernel, self.sizes = kernel, sizes
         self.extents = {a.name: at_sizes(a.extent, sizes) for a in kernel.axes}
-        self.steps = {a.name: -(-self.extents[a.name] // a.block) for a in kernel.axes}
+        self.steps = {a.name: -(-at_sizes(kernel.steps(a), sizes) // a.block) for a in kernel.axes}
         self.grid = [a for a in kernel.axes if a.role is Role.GRID]
         self.programs = max(1, math.prod(self.steps[a.name] for a in self.grid))
         self.lanes = math.prod(a.block for a in kernel.axes)
@@ -116,7 +116,8 @@ class _Counter:
         work = {"slots": 0.0, "exp": 0.0, "erf": 0.0, "div": 0.0}
         through, requests, trips, meets = 0.0, 0.0, 0, 0.0
         seen: dict[tuple[str, Expr], list[float]] = {}
-        for loop, s in _placed(self.kernel.body):
+        for loops, s in _placed(self.kernel.body):
+            serial = [name for name in loops if self.kernel.axis(name).role is Role.SERIAL]
             if isinstance(s, Loop):
                 trips += self.steps[s.axis] if self.kernel.axis(s.axis).role is Role.SERIAL else 1
             elif isinstance(s, (Load, Store)):
@@ -130,8 +131,9 @@ class _Counter:
             else:
                 self._count(s, work)
             if isinstance(s, (Reduce, Scan)):
-                serial = loop is not None and self.kernel.axis(loop).role is Role.SERIAL
-                meets += self.steps[s.axis] if serial and isinstance(s, Scan) else 1
+                # What a loop carries to its end meets once, the rest at each step of the loops around it.
+                once = isinstance(s, Reduce) and s.axis in serial
+                meets += 1 if once else math.prod(self.steps[name] for name in serial)
         repeated = [asked for asked in seen.values() if len(asked) > 1]
         return Features(
             self.programs,
@@ -151,7 +153,8 @@ class _Counter:
     def _over(self, names: frozenset[str] | tuple[str, ...]) -> float:
         """How often something that varies over these axes is done, by all programs."""
         inside = math.prod(self.extents[n] for n in names if n in self.extents)
-        return inside * math.prod(self.steps[a.name] for a in self.grid if a.name not in names)
+        shared = {a.among for a in self.kernel.axes if a.name in names}
+        return inside * math.prod(self.steps[a.name] for a in self.grid if a.name not in names and a.name not in shared)
 
     def _asked(self, s: Load | Store, param: Param) -> float:
         """Bytes that all programs read or write at one access."""
@@ -205,9 +208,9 @@ def _told(s: Load | Store, axis: str) -> bool:
     return isinstance(s, Load) and any(axis in p.value.axes for p in s.picks)
 
 
-def _placed(body: tuple[Stmt, ...], loop: str | None = None) -> Iterator[tuple[str | None, Stmt]]:
-    """Every statement with the axis of the loop around it, loops themselves too."""
+def _placed(body: tuple[Stmt, ...], loops: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Stmt]]:
+    """Every statement with the axes of the loops around it, loops themselves too."""
     for s in body:
-        yield loop, s
+        yield loops, s
         if isinstance(s, Loop):
-            yield from _placed(s.body, s.axis)
+            yield from _placed(s.body, (*loops, s.axis))

@@ -102,7 +102,7 @@ def work_of(kernel: Kernel, body: Sequence[Stmt]) -> Dim:
     total: Dim = 0
     for s in body:
         if isinstance(s, Loop):
-            total = total + wrap(work_of(kernel, s.body)) * kernel.axis(s.axis).extent
+            total = total + wrap(work_of(kernel, s.body)) * kernel.steps(kernel.axis(s.axis))
         elif isinstance(s, Let):
             total = total + (TABLE[s.op].cost if s.op in TABLE else 1)
         else:

@@ -18,6 +18,7 @@ from interfuse.emit.cpp_programs import Programs
 from interfuse.emit.cpp_reduce import (
     Accumulator,
     accumulator,
+    columns_of,
     part_of,
     parts_name,
     result_of,
@@ -59,6 +60,7 @@ class Phases(Programs):
         self.beside = self.names.fresh("beside")  # which of a program's vectors is being written
         self.in_tile = False
         self.adding: set[Value] = set()  # of reductions that share an accumulator the first
+        self.columns: dict[Value, str] = {}  # what holds a result a column, of reductions over rows around the lanes
 
     def statements(self, body: Sequence[Stmt], in_lanes: bool) -> None:
         """The statements of one scope: what varies over a program's vectors once for each, loops on their own."""
@@ -162,7 +164,8 @@ class Phases(Programs):
         if axis.role is not Role.SERIAL:
             raise UnsupportedError(f"C++ kernels have no {axis.role.value} axes; lower {axis.name} to a serial one.")
         carried = self.carried(loop, axis)
-        reduces = [s for s in loop.body if isinstance(s, Reduce)]
+        reduces = [s for s in loop.body if isinstance(s, Reduce) and s.axis == axis.name]
+        columns = self.column_sums(loop, axis)
         pieces = self.loop_pieces(loop, axis)
         for parts, made in carried.items():
             if self.side == 1:
@@ -187,12 +190,15 @@ class Phases(Programs):
                     self.run(inside.body, True)
             self.names, self.known, self.rounded_by_store = outer, known, stored
         self.results(reduces, axis is self.lane_axis)
+        for name in columns:
+            self.w.line(f"{name}.finish();")
 
     def loop_piece(
         self, loop: Loop, axis: Axis, piece: Bound, carried: Mapping[str, Accumulator], in_lanes: bool, fetch: bool
     ) -> None:
         """The part of a phase that runs over one piece of its axis."""
-        lane, reduces = axis is self.lane_axis, any(isinstance(s, Reduce) for s in loop.body)
+        own = [s for s in loop.body if isinstance(s, Reduce) and s.axis == axis.name]
+        lane, reduces = axis is self.lane_axis, bool(own)
         start, extent = map(self.dim, span(piece))
         name = self.names.give_index(axis.name)
         head, tail = _plain_loop(name, start, extent, loop.backwards), "}"
@@ -201,7 +207,7 @@ class Phases(Programs):
             way = ("reduce_long" if carries else "reduce") if reduces else "for"
             function = f"{way}_{'vectors' if lane else 'each'}{'_back' if loop.backwards else ''}"
             # Moments start from a guess, which a short first piece betters.
-            function += "<1>" if any(isinstance(s, Reduce) and s.op in MOMENTS for s in loop.body) else ""
+            function += "<1>" if any(s.op in MOMENTS for s in own) else ""
             lambda_params = f"long {name}{', long n' if lane else ''}{', int part' if reduces else ''}"
             head = f"{function}({extent}, [&]({lambda_params}) INLINE {{"
             more = [f"[&]() INLINE {{ {carries} }}"] * bool(carries) + [start] * bool(piece.lo)
@@ -210,6 +216,9 @@ class Phases(Programs):
             if fetch:
                 self.fetch_ahead()
             self.statements(loop.body, in_lanes or lane)
+            for s in walk(loop.body):
+                if isinstance(s, Reduce) and s.axis == axis.name and s.out in self.columns:
+                    self.w.line(f"{self.columns[s.out]}.next();")
 
     def results(self, reduces: Sequence[Reduce], lane: bool) -> None:
         """The results of a phase's reductions; of vectors side by side in arrays."""
@@ -276,7 +285,7 @@ class Phases(Programs):
     def carried(self, loop: Loop, axis: Axis) -> dict[str, Accumulator]:
         """What the loop over `axis` carries from step to step: accumulators by name, one for all that share it."""
         lane, found = axis is self.lane_axis, dict[str, Accumulator]()
-        for s in sharing([s for s in loop.body if isinstance(s, Reduce)]).values():
+        for s in sharing([s for s in loop.body if isinstance(s, Reduce) and s.out not in self.columns]).values():
             if s.axis != axis.name:
                 raise UnsupportedError(f"C++ kernels cannot {s.op} over {s.axis} inside the loop over {axis.name}.")
             vector, lanes = lane or self.is_vector(s.arg), self.lanes if lane else 0
@@ -286,6 +295,27 @@ class Phases(Programs):
             found[parts_name(scan)] = scanner(scan, lane or self.is_vector(scan.out), lane)
         return found
 
+    def column_sums(self, loop: Loop, axis: Axis) -> list[str]:
+        """Declare what the reductions over the rows of `axis` hold that stand in loops along the lanes: rows of memory,
+        with a place a column.
+        """
+        inner = [s for s in walk(loop.body) if isinstance(s, Reduce) and s.axis == axis.name and s not in loop.body]
+        lane = self.lane_axis
+        if inner and (lane is None or not isinstance(lane.extent, int)):
+            raise UnsupportedError("C++ kernels reduce over rows around columns of a fixed number only.")
+        for s in inner:
+            assert lane is not None and isinstance(lane.extent, int)
+            kind = columns_of(s, -(-lane.extent // self.lanes) * self.lanes)
+            self.columns[s.out] = self.names.fresh(f"{s.out.name}_columns")
+            self.w.line(f"{kind.kind} {self.columns[s.out]}{kind.start};")
+        return [self.columns[s.out] for s in inner]
+
+    def value(self, v: Value) -> str:
+        """The C++ name of a value that is in scope, or where it lies."""
+        if v in self.columns and self.lane_axis is not None:
+            return f"{self.columns[v]}.value({self.names.index[self.lane_axis.name]})"
+        return super().value(v)
+
     def result(self, r: Reduce, parts: str, over_lanes: bool) -> str:
         """The result of a reduction from its accumulator."""
         text = result_of(r, parts, over_lanes)
@@ -293,6 +323,9 @@ class Phases(Programs):
 
     def accumulate(self, r: Reduce) -> None:
         """Add this step's part to the accumulator, unless another reduction that shares it does."""
+        if r.out in self.columns and self.lane_axis is not None:
+            self.w.line(f"{self.columns[r.out]}.add({self.value(r.arg)}, {self.names.index[self.lane_axis.name]});")
+            return
         if r.out not in self.adding:
             return
         lane = self.lane_axis is not None and r.axis == self.lane_axis.name

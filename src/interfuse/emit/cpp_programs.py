@@ -138,7 +138,9 @@ class Programs(Lines):
         return next(choices, ())
 
     def loop_pieces(self, loop: Loop, axis: Axis) -> tuple[Bound, ...]:
-        """The pieces of a SERIAL axis, each with a loop of its own."""
+        """The pieces of a SERIAL axis, each with a loop of its own; one where it is shared out."""
+        if axis.among:
+            return (Bound(axis.symbol, *self.kernel.ends(axis)),)
         pieces = pieces_of(loop.body, axis.symbol, 0, axis.extent)
         # A running total goes on from the last lane of a vector, so only the last vector may be short.
         whole = all(isinstance(p.lo, int) and p.lo % self.lanes == 0 for p in pieces)

@@ -79,6 +79,19 @@ def accumulator(r: Reduce, extent: Dim, vector: bool, lanes: int = 0, side: int 
     return Accumulator(f"{reducer}<{kind_text}>")
 
 
+def columns_of(r: Reduce, count: int) -> Accumulator:
+    """What holds the results of `r` for `count` columns, which are whole vectors."""
+    kind = held(r.arg.dtype, False)
+    if r.op == "sum" and r.arg.dtype.is_float:
+        return Accumulator(f"ColumnSums<{kind}, {count}>")
+    if r.op in ("max", "min"):
+        start = (lowest if r.op == "max" else highest)(compute_type(r.arg.dtype))
+        return Accumulator(
+            f"ColumnExtremes<{kind}, {count}, {'true' if r.op == 'max' else 'false'}>", _bracketed(start)
+        )
+    raise UnsupportedError(f"C++ kernels have no {r.op} of columns beside reductions of rows.")
+
+
 def _composite(r: Reduce, vector: bool, lane: bool, side: int) -> Accumulator:
     """The accumulator of a reduction that carries more than one number; `lane` where it runs along the lanes."""
     kind, wide = held(r.arg.dtype, vector), "f64v" if vector else "double"

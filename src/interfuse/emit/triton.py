@@ -75,7 +75,9 @@ def emit(kernel: Kernel) -> TritonSource:
         body.statements(kernel.body)
     statements = body.writer.text()
     head = _head(kernel, body)
-    sizes = [(x.extent, x.axis.extent) for x in body.lanes.values() if isinstance(x.axis.extent, int)]
+    sizes = [
+        (x.extent, x.axis.extent) for x in body.lanes.values() if isinstance(x.axis.extent, int) and not x.axis.among
+    ]
     sizes += [(x.block, x.axis.block) for x in body.lanes.values()]
     constants = tuple((n, v) for n, v in sizes if re.search(rf"\b{n}\b", head + statements))
     even = even_symbols(kernel, body.lanes)

@@ -15,8 +15,8 @@ from interfuse.base.errors import UnsupportedError
 from interfuse.base.text import Writer
 from interfuse.emit import triton_prelude as prelude
 from interfuse.emit.triton_index import INT32, index_text, wide_symbols
-from interfuse.emit.triton_lanes import Lane, lanes_of, padded
-from interfuse.emit.triton_names import name_indices, typed_constants
+from interfuse.emit.triton_lanes import Lane, lanes_of, padded, shape_of
+from interfuse.emit.triton_names import inside_name, name_indices, typed_constants
 from interfuse.emit.triton_reduce import (
     COMBINE,
     COMPOSITE,
@@ -79,7 +79,8 @@ class Body:
             *(f"{p.name}_ptr" for p in kernel.params),
             *(n for a in kernel.axes for n in (a.name, f"{a.name}_start")),
             *(x.mask for x in self.lanes.values()),
-            *(n for p in kernel.picks for n in (p.symbol.name, _inside(p))),
+            *(x.extent for x in self.lanes.values() if x.axis.among),
+            *(n for p in kernel.picks for n in (p.symbol.name, inside_name(p))),
         }
         self._looked_up: frozenset[Pick] = frozenset()
         self._names: dict[Value, str] = {}
@@ -95,6 +96,7 @@ class Body:
         self.exprs += [wrap(dict(s.attrs)["expr"]) for s in statements if isinstance(s, Let) and s.op == "index"]
         self.exprs += [e for s in statements for b in bounds_of(s) for e in (b.expr, *b.ends)]
         self.exprs += [wrap(d) for d in (*(a.extent for a in kernel.axes), *(p.extent for p in kernel.picks))]
+        self.exprs += [wrap(end) for a in kernel.axes if a.among for end in kernel.ends(a)]
         places = frozenset(p.symbol.name for p in kernel.picks)
         by_role = sorted(kernel.axes, key=lambda a: (Role.GRID, Role.SERIAL, Role.TILE).index(a.role))
         self.wide = wide_symbols(self.exprs, (*(a.name for a in by_role), *kernel.symbols), places)
@@ -191,9 +193,9 @@ class Body:
             self.writer.line(f"{name} = {place}")
             if p.wraps:
                 self.writer.line(f"{name} = tl.where({name} < 0, {name} + {size}, {name})")
-            self.writer.line(f"{_inside(p)} = ({name} >= 0) & ({name} < {size})")
+            self.writer.line(f"{inside_name(p)} = ({name} >= 0) & ({name} < {size})")
             self._looked_up |= {p}
-        return _inside(p)
+        return inside_name(p)
 
     def _store(self, s: Store) -> None:
         mask = self._mask({x.name for x in symbols(s.index)} | set(s.arg.axes))
@@ -245,31 +247,34 @@ class Body:
 
     def _serial(self, loop: Loop) -> None:
         """A loop in steps of the axis's block: one accumulator a reduction before it, their lanes joined after it."""
-        axis, lane = self.kernel.axis(loop.axis), self.lanes[loop.axis]
-        if any(isinstance(s, Loop) for s in loop.body):
-            raise UnsupportedError("a loop inside a serial loop has no Triton text")
-        carried = [s for s in loop.body if isinstance(s, Reduce)]
-        for s in carried:
-            if s.scope is not Scope.CARRY or s.axis != axis.name:
-                raise UnsupportedError(f"{s.out.name}: inside a serial loop only carried reductions along it have text")
+        axis, lane, body = self.kernel.axis(loop.axis), self.lanes[loop.axis], walk(loop.body)
+        if any(isinstance(s, Loop) and self.kernel.axis(s.axis).role is Role.SERIAL for s in loop.body):
+            raise UnsupportedError("a serial loop inside a serial loop has no Triton text")
+        carried = [s for s in body if isinstance(s, Reduce) and s.axis == axis.name]
+        for s in body:
+            if isinstance(s, Reduce) and (s.scope is Scope.CARRY) != (s in carried):
+                raise UnsupportedError(f"{s.out.name}: inside a serial loop only reductions along it are carried")
         joint = self._joint(carried)
         for s in carried:
             if s not in joint:
                 self._start(s)
         self._lines(line for made in distinct(joint.values()) for line in made.before)
-        for scan in [s for s in loop.body if isinstance(s, Scan)]:
+        for scan in [s for s in body if isinstance(s, Scan) and s.axis == axis.name]:
             self._start_scan(scan)
         stages = self.kernel.stages
         steps = f"tl.range({{}}, num_stages={stages})" if stages > 1 else "range({})"
-        steps = steps.format(f"0, {lane.extent}, {lane.block}")
+        first, last = self.kernel.ends(axis)
+        if axis.among:
+            self.writer.line(f"{lane.extent} = {self.index(wrap(last))}")
+        steps = steps.format(f"{self.index(wrap(first))}, {lane.extent}, {lane.block}")
         with self.writer.block(f"for {axis.name}_start in {steps}:"):
             outer, self.writer, known = self.writer, Writer(), self._looked_up
             stepped: set[str] = set()
-            for inside in loop.body:
+            for inside in body:
                 if isinstance(inside, Reduce) and inside in joint:
                     self._lines(line for line in joint[inside].step if joint[inside].before[0] not in stepped)
                     stepped.add(joint[inside].before[0])
-                elif isinstance(inside, Reduce):
+                elif isinstance(inside, Reduce) and inside in carried:
                     name, part = self._name(inside.out), self._masked(inside)
                     if inside.op in PLACES:
                         name, part = f"{name}_best, {name}", f"{part}, {self._places(inside)}"
@@ -322,8 +327,7 @@ class Body:
         lane, name, join = self.lanes[s.axis], self._name(s.out), JOINS[s.op]
         arg = self._operand(s.arg)
         if s.axis not in s.arg.axes:
-            blocks = [x.block if x.axis.name in s.out.axes else "1" for x in self.lanes.values()]
-            arg = f"tl.broadcast_to({arg}, ({', '.join(blocks)},))"
+            arg = f"tl.broadcast_to({arg}, {shape_of(s.out.axes, self.lanes)})"
         combine = self._note_helpers({"sum": "plus", "prod": "times", "max": "nan_max", "min": "nan_min"}[join])
         if s.arg.dtype.bytes < 4 and not s.arg.dtype.is_float:
             arg = f"({arg}).to(tl.int32)"
@@ -346,19 +350,17 @@ class Body:
 
     def _start_scan(self, s: Scan) -> None:
         """What a scan carries into its serial loop."""
-        blocks = [x.block if x.axis.name in s.out.axes and x.axis.name != s.axis else "1" for x in self.lanes.values()]
         start, kind = identity(JOINS[s.op], s.arg.dtype), prelude.TYPES[s.out.dtype]
-        shape = f"({', '.join(blocks)},)" if len(self.lanes) > 1 else "()"
+        shape = shape_of([a for a in s.out.axes if a != s.axis], self.lanes) if len(self.lanes) > 1 else "()"
         self.writer.line(f"{self._name(s.out)}_carry = tl.full({shape}, {start}, {kind})")
 
     def _start(self, s: Reduce) -> None:
         """The accumulator of a carried reduction: its identity in every lane, with place 0 where it wants a place."""
-        shape = ", ".join(x.block if x.axis.name in s.arg.axes else "1" for x in self.lanes.values())
-        name = self._name(s.out)
-        start = f"tl.full(({shape},), {identity(s.op, s.arg.dtype)}, {prelude.TYPES[s.arg.dtype]})"
+        name, shape = self._name(s.out), shape_of(s.arg.axes, self.lanes)
+        start = f"tl.full({shape}, {identity(s.op, s.arg.dtype)}, {prelude.TYPES[s.arg.dtype]})"
         if s.op in PLACES:
             self.writer.line(f"{name}_best = {start}")
-            start = f"tl.full(({shape},), 0, {self._place_type(s)})"
+            start = f"tl.full({shape}, 0, {self._place_type(s)})"
         self.writer.line(f"{name} = {start}")
 
     # --- places of the largest or smallest element
@@ -368,8 +370,8 @@ class Body:
 
     def _places(self, s: Reduce) -> str:
         """The place of each lane of the argument."""
-        blocks = ", ".join(x.block if x.axis.name in s.arg.axes else "1" for x in self.lanes.values())
-        return s.axis if len(self.lanes) == 1 else f"tl.broadcast_to({s.axis}, ({blocks},))"
+        shape = shape_of(s.arg.axes, self.lanes)
+        return s.axis if len(self.lanes) == 1 else f"tl.broadcast_to({s.axis}, {shape})"
 
     def _place(self, s: Reduce, argument: str, places: str) -> None:
         """The first place of the largest or smallest element across the lanes of the axis."""
@@ -393,8 +395,3 @@ class Body:
         for e in self.named:
             if e in used and axis.symbol in symbols(e):
                 self.writer.line(f"{self.named[e]} = {self.index(e)}")
-
-
-def _inside(p: Pick) -> str:
-    """The name of the mask that tells where a pick lies inside what it picks from."""
-    return f"{p.symbol.name}_inside"

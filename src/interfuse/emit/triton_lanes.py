@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from interfuse.emit.triton_index import index_text
@@ -11,7 +12,9 @@ from interfuse.lower.kernel import Axis, Kernel, Role
 
 @dataclass(frozen=True)
 class Lane:
-    """One dimension of the tensors: its axis, position, and the names of its block, extent and mask."""
+    """One dimension of the tensors: its axis, position, and the names of its block, extent and mask; `ragged` where a
+    part of an axis that is shared out can end within a block.
+    """
 
     axis: Axis
     dim: int
@@ -19,6 +22,7 @@ class Lane:
     block: str
     extent: str
     mask: str
+    ragged: bool = False
 
     @property
     def passes_end(self) -> bool:
@@ -26,6 +30,8 @@ class Lane:
         extent, block = self.axis.extent, self.axis.block
         if self.axis.role is Role.TILE:
             return extent != block
+        if self.axis.among:
+            return self.ragged
         return not isinstance(extent, int) or extent % block != 0
 
     def numbers(self) -> str:
@@ -48,6 +54,21 @@ def lanes_of(kernel: Kernel) -> dict[str, Lane]:
         extent = f"{upper}S" if len(upper) > 1 else f"{upper}_SIZE"
         if isinstance(a.extent, Expr):
             extent = index_text(a.extent, str)
+        if a.among:
+            extent = f"{a.name}_end"
         block, mask = ("BLOCK", "inside") if len(axes) == 1 else (f"{upper}_BLOCK", f"{a.name}_inside")
-        lanes[a.name] = Lane(a, k, len(axes), block, extent, mask)
+        ragged = bool(a.among) and a.block > 1 and _ragged(kernel, a)
+        lanes[a.name] = Lane(a, k, len(axes), block, extent, mask, ragged)
     return lanes
+
+
+def shape_of(axes: Collection[str], lanes: Mapping[str, Lane]) -> str:
+    """The shape, as text, of a tensor that varies over `axes`."""
+    return f"({', '.join(x.block if x.axis.name in axes else '1' for x in lanes.values())},)"
+
+
+def _ragged(kernel: Kernel, axis: Axis) -> bool:
+    """True where some part of the axis is no whole number of blocks."""
+    share, parts, extent = kernel.steps(axis), kernel.axis(axis.among).extent, axis.extent
+    fixed = isinstance(share, int) and isinstance(parts, int) and isinstance(extent, int)
+    return not fixed or share % axis.block != 0 or extent % axis.block != 0  # type: ignore[operator]

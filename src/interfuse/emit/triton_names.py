@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from interfuse.emit import triton_prelude as prelude
 from interfuse.ir.dtypes import BOOL, F32, F64, I32, I64
 from interfuse.ir.index import Expr
-from interfuse.lower.kernel import Let, Load, Stmt, Store, Value, operands
+from interfuse.lower.kernel import Let, Load, Pick, Stmt, Store, Value, operands
 
 
 def name_indices(accesses: Sequence[Load | Store]) -> dict[Expr, str]:
@@ -37,3 +37,8 @@ def typed_constants(statements: Sequence[Stmt], constants: Collection[Value]) ->
         if alone or small or not (weak or s.op in prelude.INFIX):
             typed |= mine
     return typed
+
+
+def inside_name(p: Pick) -> str:
+    """The name of the mask that tells where a pick lies inside what it picks from."""
+    return f"{p.symbol.name}_inside"

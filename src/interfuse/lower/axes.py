@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from interfuse.ir.index import Dim, wrap
 from interfuse.lower.domain import Domain
-from interfuse.lower.kernel import Axis, Role
+from interfuse.lower.kernel import Axis, Role, share_of
 from interfuse.lower.target import HELD_TILE, SCANNED, STEP, Target
 
 
@@ -53,6 +53,17 @@ def column_axes(domain: Domain, target: Target, scanned: int) -> tuple[Axis, ...
     step = SCANNED // power(scanned) if scanned else target.tile_elements // lanes
     row = Axis("row", domain.cols, Role.TILE if held else Role.SERIAL, power(cols) if held else step)
     return (*outer, Axis("col", domain.inner, Role.GRID, lanes), row)
+
+
+def mixed_axes(domain: Domain, parts: int, target: Target) -> tuple[Axis, ...]:
+    """Parts of the rows, the rows of a part one after the other, and columns as in a row that is held."""
+    cols = domain.longest
+    if target.backend == "cpp":
+        block, col = 1, Axis("col", cols, Role.SERIAL, target.lanes)
+    else:
+        block = lanes_for(share_of(domain.rows, parts), target.tile_elements // power(cols))
+        col = Axis("col", cols, Role.TILE, power(cols))
+    return (Axis("chunk", parts, Role.GRID), Axis("row", domain.rows, Role.SERIAL, block, among="chunk"), col)
 
 
 def turned_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:

@@ -92,12 +92,35 @@ def reduced(node: Node) -> tuple[Dim, Dim, Dim]:
     over = (node.attr("axis"),) if node.op in SCANS else node.attr("axes")
     axes = [a for a in over if shape[a] != 1]
     kept = [k for k, d in enumerate(shape) if d != 1 and k not in over]
-    cols = width(shape, axes)
     if any(min(axes) < k < max(axes) for k in kept if axes):
         raise UnsupportedError(f"{node.op} over axes {tuple(over)} of {list(shape)}: axes apart have no family yet")
     after = [k for k in kept if axes and k > max(axes)]
     rows, inner = (product(tuple(shape[k] for k in kept if (k in after) == later)) for later in (False, True))
-    return rows, cols, inner
+    return rows, width(shape, axes), inner
+
+
+@dataclass(frozen=True)
+class Both:
+    """What both rows and columns of are reduced: `domain` for the reductions of rows, and the reductions `over_rows`,
+    which leave one element a column."""
+
+    domain: Domain
+    over_rows: tuple[Node, ...]
+
+
+def find_both(nodes: Iterable[Node]) -> Both | None:
+    """Rows and columns, where some reductions leave the rows and all others the columns; None where that is not so."""
+    nodes = list(nodes)
+    found = {n: reduced(n) for n in nodes if n.op in REDUCES or n.op in SCANS}
+    along = {kind for kind in found.values() if kind[2] == 1 and kind[0] != 1}
+    if len(along) != 1:
+        return None
+    rows, cols, _ = along.pop()
+    over_rows = tuple(n for n, kind in found.items() if kind == (1, rows, cols) and n.op in REDUCES)
+    apart = any(kind not in ((rows, cols, 1), (1, rows, cols)) for kind in found.values())
+    if not isinstance(cols, int) or not over_rows or apart:
+        return None
+    return Both(Domain(rows, cols, True, backwards=_backwards(nodes)), over_rows)
 
 
 def _backwards(nodes: list[Node]) -> bool:

@@ -7,6 +7,8 @@ the kernel takes their symbols and serves every value. A length that may pass wh
     row, resident   reductions and scans over trailing axes, the row held on chip: in registers of a program on a GPU,
                     in cache lines and a scratch row on a CPU. Short rows share a program on a GPU.
     row, streamed   the same for rows that do not fit on chip: every phase loads and computes again.
+    mixed           reductions over trailing axes and over all others in one: a program takes neighbouring rows one by
+                    one and adds up its columns on the way; a second kernel joins what programs found.
     column          the same over leading or middle axes: neighbouring columns in the lanes of a program, the rows
                     walked step by step, or on a GPU held at once where they are few.
 """
@@ -23,8 +25,8 @@ from interfuse.ir.index import Dim, Expr, coefficient, product, symbols, wrap
 from interfuse.ir.layout import Layout
 from interfuse.ir.node import Node
 from interfuse.ir.ops import SCANS
-from interfuse.lower.axes import column_axes, map_axes, power, row_axes, step_axes, turned_axes
-from interfuse.lower.domain import Domain, check_operators, core_of, find, inside
+from interfuse.lower.axes import column_axes, map_axes, mixed_axes, power, row_axes, step_axes, turned_axes
+from interfuse.lower.domain import Domain, check_operators, core_of, find, find_both, inside
 from interfuse.lower.joins import check_parts
 from interfuse.lower.kernel import (
     Axis,
@@ -49,18 +51,23 @@ from interfuse.lower.schedule import HELD, Schedule
 from interfuse.lower.statistics import expand_statistics, join_statistics
 from interfuse.lower.target import HELD_TILE, STAGED_BYTES, Target
 from interfuse.lower.trace import Trace, Tracer
-from interfuse.lower.tree import statements
+from interfuse.lower.tree import statements, within_rows
 
 
 @dataclass(frozen=True)
 class Work:
     """What a kernel is asked for: `outputs` to store, `roots` that compute them (one each, of the same type and shape;
-    the outputs themselves where empty), `inputs` that are in buffers, and the layouts of outputs and inputs there."""
+    the outputs themselves where empty), `inputs` that are in buffers, and the layouts of outputs and inputs there.
+
+    With `parts` the region is reduced along rows and along columns: a root that reduces over all rows has an output
+    with a dimension more, of what each of so many parts of the rows gives.
+    """
 
     outputs: tuple[Node, ...]
     inputs: frozenset[Node]
     layouts: Mapping[Node, Layout]
     roots: tuple[Node, ...] = ()
+    parts: int = 0
 
 
 def lower(
@@ -79,19 +86,13 @@ def lower(
     nodes = inside(work.roots, work.inputs)
     check_operators(nodes, target.backend)
     check_parts(nodes)
-    domain = find(work.roots, work.inputs)
-    if domain.reduces:
-        made = _reducing(work, domain, target, schedule)
-    else:
-        domain, trace = _map_domain(work, target)
-        axes = schedule.placed(map_axes(domain, target), target.backend, target.lanes)
-        made = _Made("map", axes, trace, *statements(trace, axes[-1]))
+    made = _mixed(work, target, schedule) if work.parts else _plain(work, target, schedule)
     params, reads = _params(made.trace, work)
     axes = made.axes
     warps, stages = 1, 1
     if target.backend == "triton":
         warps, stages = schedule.warps or _warps(made), schedule.stages or _stages(made, target)
-    order = _order(made, target, warps) if domain.reduces else ""
+    order = _order(made, target, warps) if made.family != "map" else ""
     sizes = _size_symbols(made.trace, axes)
     params = (*params, *made.scratch)
     return Kernel(name, params, axes, made.body, doc, sizes, made.family, warps, order, stages=stages), reads
@@ -106,6 +107,38 @@ class _Made:
     trace: Trace
     body: tuple[Stmt, ...]
     scratch: tuple[Param, ...]
+
+
+def _plain(work: Work, target: Target, schedule: Schedule) -> _Made:
+    """A region with reductions along one axis, or without any."""
+    domain = find(work.roots, work.inputs)
+    if domain.reduces:
+        return _reducing(work, domain, target, schedule)
+    domain, trace = _map_domain(work, target)
+    axes = schedule.placed(map_axes(domain, target), target.backend, target.lanes)
+    return _Made("map", axes, trace, *statements(trace, axes[-1]))
+
+
+def _mixed(work: Work, target: Target, schedule: Schedule) -> _Made:
+    """A region with reductions along rows and, in parts, along columns: a row after the other, as of row, resident."""
+    both = find_both(inside(work.roots, work.inputs))
+    if both is None:
+        raise UnsupportedError("reductions of more than rows and columns")
+    if schedule.streamed:
+        raise UnsupportedError(f"the schedule {schedule}: rows whose columns are added up are held on chip")
+    if both.domain.longest > target.widest:
+        cols = both.domain.longest
+        raise UnsupportedError(f"sums of {cols} columns beside reductions of rows: a program holds {target.widest}")
+    if target.backend == "cpp":
+        roots = join_statistics(work.roots, work.inputs, exponentials=False)
+    else:
+        roots = expand_statistics(work.roots, work.inputs)
+    axes = schedule.placed(mixed_axes(both.domain, work.parts, target), target.backend, target.lanes)
+    trace = _trace(roots, work, both.domain, target)
+    body, scratch = within_rows(trace, axes[1], axes[2])
+    if _bytes(scratch) > target.scratch_bytes:
+        body, scratch = within_rows(trace, axes[1], axes[2], keep=False)
+    return _Made("mixed", axes, trace, body, scratch)
 
 
 def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) -> _Made:
@@ -196,8 +229,11 @@ def _trace(roots: tuple[Node, ...], work: Work, domain: Domain, target: Target) 
     names = ("row", "col") if domain.inner == 1 else ("outer", "row", "col")
     places = [_position(n, d) for n, d in zip(names, (domain.rows, domain.cols, domain.inner), strict=False)]
     tracer = Tracer(work.inputs, layouts, domain, *places, by_index=target.backend == "triton")
-    for k, root in enumerate(roots):
-        tracer.output(root, _out_name(k, len(roots)))
+    for k, (root, output) in enumerate(zip(roots, work.outputs, strict=True)):
+        if root.shape == output.shape:
+            tracer.output(root, _out_name(k, len(roots)))
+        else:
+            tracer.partial(root, _out_name(k, len(roots)), _position("chunk", work.parts))
     return tracer.finished()
 
 
@@ -233,7 +269,7 @@ def _map_domain(work: Work, target: Target) -> tuple[Domain, Trace]:
 
 def _accesses(trace: Trace) -> list[Load | Store]:
     """Every load and store."""
-    return [*(m for m in trace.made if isinstance(m, Load)), *trace.stores]
+    return [*(m for m in trace.made if isinstance(m, Load)), *trace.stores, *trace.ends]
 
 
 def _bounds(trace: Trace) -> list[Bound]:
@@ -285,14 +321,16 @@ def _order(made: _Made, target: Target, warps: int) -> str:
 
 def _stages(made: _Made, target: Target) -> int:
     """Steps of the serial axis under way at once: what waits for its turn takes `STAGED_BYTES` at most."""
-    if made.axes[-1].role is not Role.SERIAL:
+    serial = {a.name for a in made.axes if a.role is Role.SERIAL}
+    loops = [s for s in made.body if isinstance(s, Loop) and s.axis in serial]
+    if not loops:
         return 1
-    loads = [{s for s in loop.body if isinstance(s, Load)} for loop in made.body if isinstance(loop, Loop)]
+    loads = [{s for s in walk(loop.body) if isinstance(s, Load)} for loop in loops]
 
     def fetched(s: Load) -> int:
         return s.out.dtype.bytes * math.prod(a.block for a in made.axes if a.name in varies_over(s))
 
-    step = max((sum(map(fetched, found)) for found in loads), default=0)
+    step = max(sum(map(fetched, found)) for found in loads)
     return max(1, min(target.stages, 1 + STAGED_BYTES // max(step, 1)))
 
 

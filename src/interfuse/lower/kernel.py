@@ -19,7 +19,7 @@ from enum import Enum
 from typing import Any, Union
 
 from interfuse.ir.dtypes import DType
-from interfuse.ir.index import Dim, Expr, at_sizes, coefficient, sym, symbols, wrap
+from interfuse.ir.index import Dim, Expr, at_sizes, coefficient, floordiv, minimum, mul, sym, symbols, unwrap, wrap
 
 
 class Role(Enum):
@@ -39,12 +39,17 @@ class Scope(Enum):
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis: `extent` indices from 0, walked by `role` in pieces of `block`."""
+    """One axis: `extent` indices from 0, walked by `role` in pieces of `block`.
+
+    A SERIAL axis may be shared out `among` the indices of a GRID axis: each of them takes neighbouring indices, all as
+    many but the last ones, which may have fewer or none.
+    """
 
     name: str
     extent: Dim
     role: Role
     block: int = 1
+    among: str = ""
 
     @property
     def symbol(self) -> Expr:
@@ -142,6 +147,8 @@ class Reduce:
     """out = op of arg along `axis`: sum, prod, max, min, any, all in arg's type; argmax, argmin give the first index
     of the largest or smallest element as i64, where NaN is both.
 
+    Along an axis that is shared out there is a result a part: it varies over the axis of the parts.
+
     Carried through a serial loop, a float may also be reduced by what takes more than one number to carry: mean, spread
     (squared distances from the mean, summed) and expsum (exponentials of distances from the maximum, summed; -inf adds
     nothing). None of them cancels or overflows where the passes that they replace would not."""
@@ -184,6 +191,11 @@ class Loop:
     axis: str
     body: tuple[Stmt, ...]
     backwards: bool = False
+
+
+def share_of(extent: Dim, parts: Dim) -> Dim:
+    """The indices of an axis that each of its parts takes, but for the last ones."""
+    return unwrap(floordiv(wrap(extent) + (wrap(parts) - 1), parts))
 
 
 Stmt = Union[Load, Let, Reduce, Scan, Store, Loop]
@@ -275,6 +287,18 @@ class Kernel:
     def axis(self, name: str) -> Axis:
         """The axis of that name."""
         return next(a for a in self.axes if a.name == name)
+
+    def steps(self, axis: Axis) -> Dim:
+        """The indices of `axis` that one program walks, at most."""
+        return share_of(axis.extent, self.axis(axis.among).extent) if axis.among else axis.extent
+
+    def ends(self, axis: Axis) -> tuple[Dim, Dim]:
+        """Where a program starts to walk `axis`, and where it stops, by the index of the axis that shares it out."""
+        if not axis.among:
+            return 0, axis.extent
+        share = self.steps(axis)
+        first = mul(self.axis(axis.among).symbol, share)
+        return unwrap(first), unwrap(minimum(first + share, axis.extent))
 
     def param(self, name: str) -> Param:
         """The parameter of that name."""

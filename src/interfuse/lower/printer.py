@@ -63,7 +63,7 @@ def _axis_line(a: Axis) -> str:
         if a.role is Role.SERIAL
         else (f", {_BLOCK[a.role].format(a.block)}")
     )
-    return f"axis {a.name} of {a.extent}, {a.role.value}{block}"
+    return f"axis {a.name} of {a.extent}, {a.role.value}{block}{f', shared out among {a.among}' if a.among else ''}"
 
 
 def _where(bounds: tuple[Bound, ...]) -> str:

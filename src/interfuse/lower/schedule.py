@@ -87,7 +87,7 @@ def schedule_of(kernel: Kernel, backend: str) -> Schedule:
     streamed = kernel.family.endswith("streamed") if kernel.reduction_order else None
     if backend != "triton":
         return Schedule(blocks, streamed=streamed)
-    stages = kernel.stages if kernel.axes[-1].role is Role.SERIAL else None
+    stages = kernel.stages if any(a.role is Role.SERIAL for a in kernel.axes) else None
     return Schedule(blocks, kernel.warps, stages, streamed)
 
 
@@ -120,8 +120,10 @@ def distance(one: Schedule, other: Schedule) -> float:
 
 def _allowed(axis: Axis, block: int, axes: tuple[Axis, ...], backend: str, lanes: int) -> bool:
     """Whether an axis may be taken so many at once: a power of two on a GPU, but all of a tile; on a CPU, whose lanes
-    are the vector's, several vectors beside a serial axis.
+    are the vector's, several vectors beside a serial axis. What an axis is shared out among is taken one by one.
     """
+    if any(a.among == axis.name for a in axes):
+        return block == 1
     if backend == "triton":
         return axis.role is not Role.TILE and block > 0 and block & (block - 1) == 0
     beside = axis.role is Role.GRID and axis.block > 1 and axes[-1].role is Role.SERIAL

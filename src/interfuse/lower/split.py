@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 
 from interfuse.ir import build as b
-from interfuse.ir.index import wrap
+from interfuse.ir.index import Dim, wrap
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node, with_inputs
 from interfuse.ir.ops import REDUCES, SCANS
@@ -197,9 +197,9 @@ def _works(
     partial = tuple(dict.fromkeys(c.of_parts(op) for c in cuts for op in c.needs))
     rest = tuple(dict.fromkeys(r for c in cuts for op in c.needs if (r := c.of_rest(op)) is not None))
     held = frozenset((*partial, *rest))
-    ends = _replaced(roots, work.inputs, joined)
+    ends = replaced(roots, work.inputs, joined)
     made = frozenset(joined.values())
-    small = [k for k, r in enumerate(ends) if _is_kept(r, work.inputs | made, domain)]
+    small = [k for k, r in enumerate(ends) if is_small(r, work.inputs | made, domain.kept)]
     left = [k for k in range(len(ends)) if k not in small]
     needed = inside([ends[k] for k in left], work.inputs | made)
     read = dict.fromkeys(i for n in needed for i in n.inputs if i in made)
@@ -215,14 +215,14 @@ def _works(
     return tuple(works)
 
 
-def _is_kept(root: Node, inputs: frozenset[Node], domain: Domain) -> bool:
-    """True where `root` is computed from joined results alone, one element each."""
+def is_small(root: Node, inputs: frozenset[Node], size: Dim) -> bool:
+    """True where `root` is computed from `inputs` without reductions, nothing having more elements than `size`."""
     nodes = inside((root,), inputs)
-    most = wrap(domain.kept).hi
+    most = wrap(size).hi
     return all(wrap(n.size).hi <= most for n in (root, *nodes)) and not any(n.op in REDUCES for n in nodes)
 
 
-def _replaced(roots: tuple[Node, ...], inputs: frozenset[Node], by: dict[Node, Node]) -> tuple[Node, ...]:
+def replaced(roots: tuple[Node, ...], inputs: frozenset[Node], by: dict[Node, Node]) -> tuple[Node, ...]:
     """The roots with what `by` replaces."""
     memo: dict[Node, Node] = {i: i for i in inputs}
     for node in inside(roots, inputs):

@@ -13,7 +13,7 @@ class Target:
     beyond either a row is streamed. Fewer `programs` than that are not made wider. `stages` steps of a loop are under
     way at once. Rows of up to `short_row` elements are read again for less than it costs to join moments of their
     lanes. Reductions of fewer than `enough` programs are cut into parts, on a CPU whatever its cores are, so that
-    the same sizes give the same bits.
+    the same sizes give the same bits. A program keeps sums of `widest` columns at most.
     """
 
     backend: str = "cpp"
@@ -26,6 +26,7 @@ class Target:
     stages: int = 1
     enough: int = 16
     short_row: int = 1024
+    widest: int = 1 << 13
 
 
 SCANNED = 256

@@ -47,10 +47,15 @@ Key = tuple[Node, tuple[Expr, ...], tuple[Bound, ...]]
 
 @dataclass
 class Trace:
-    """What a region computes: `made` in an order that respects operands, `stores`, and each value's depth."""
+    """What a region computes: `made` in an order that respects operands, `stores`, and each value's depth.
+
+    `sums` reduce over the rows of a part, each within its column; `ends` store what they give.
+    """
 
     made: list[Made] = field(default_factory=list)
     stores: list[Store] = field(default_factory=list)
+    sums: list[Reduce] = field(default_factory=list)
+    ends: list[Store] = field(default_factory=list)
     depth: dict[Value, int] = field(default_factory=dict)
     reads: dict[Node, str] = field(default_factory=dict)
 
@@ -151,6 +156,21 @@ class Tracer:
         layout = self._layouts[node]
         at = substitute(linear(push(node, index, chain), layout.strides, layout.offset), self._plain)
         self.trace.stores.append(Store(buffer, at, value))
+
+    def partial(self, node: Node, buffer: str, part: Expr) -> None:
+        """Trace a reduction over the rows, and store what the part `part` of them gives into `buffer`, the results of a
+        part after those of another.
+        """
+        x, axes, domain = node.inputs[0], node.attr("axes"), self._domain
+        rows = iter(delinearize(self._row, tuple(x.shape[a] for a in axes)))
+        cols = delinearize(self._place, node.shape)
+        rest = iter(cols)
+        value = self.value(x, tuple(next(rows) if k in axes else next(rest) for k in range(len(x.shape))))
+        if self._row.name not in value.axes or self._col.name not in value.axes:
+            raise UnsupportedError(f"{node.op} over rows of what is the same in all rows, or in all columns")
+        out = self._new(node.hint or node.op, node, (part.name, self._col.name))
+        self.trace.sums.append(Reduce(out, node.op, value, self._row.name, Scope.CARRY))
+        self.trace.ends.append(Store(buffer, add(mul(part, domain.cols), self._place), out))
 
     def finished(self) -> Trace:
         """The trace; UnsupportedError where an index picks from something that is the same everywhere: no load would

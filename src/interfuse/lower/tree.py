@@ -47,7 +47,8 @@ class _Columns:
         """
         depth = self.trace.depth
         wanted = [m.arg for m in self.trace.made if isinstance(m, Reduce) and depth[m.arg] == phase]
-        wanted += [s.arg for s in self.trace.stores if self.wide(s.arg) and depth[s.arg] == phase]
+        last = [s.arg for s in self.trace.stores] + [s.arg for s in self.trace.sums]
+        wanted += [a for a in last if self.wide(a) and depth[a] == phase]
         own = [m for m in self.trace.made if self.wide(m.out) and depth[m.out] == phase]
         wanted += [a for m in own for a in _operands(m) if self.wide(a)]
         return list(dict.fromkeys(wanted))
@@ -115,7 +116,37 @@ class _Columns:
             if self.in_loop(s) and depth[s.arg] == number:
                 bring(s.arg)
                 out.append(s)
+        for m in self.trace.sums:
+            if depth[m.arg] == number:
+                bring(m.arg)
+                out.append(m)
         return out
+
+
+def within_rows(trace: Trace, row: Axis, col: Axis, keep: bool = True) -> tuple[tuple[Stmt, ...], tuple[Param, ...]]:
+    """The same for a program that walks several rows: a loop over them, with what is the same in all of them before it
+    and what their sums give after it.
+    """
+    body, scratch = statements(trace, col, keep)
+    same: set[Value] = set()
+
+    def is_same(s: Stmt) -> bool:
+        """True for what computes a value that no row changes."""
+        if not isinstance(s, (Load, Let)) or row.name in s.out.axes or not same.issuperset(operands(s)):
+            return False
+        alike = col.role is Role.TILE or col.name not in s.out.axes
+        same.update({s.out} if alike else ())
+        return alike
+
+    before, inside = list[Stmt](), list[Stmt]()
+    for s in body:
+        if isinstance(s, Loop) and col.role is Role.TILE:
+            alike = tuple(i for i in s.body if is_same(i))
+            before += [Loop(col.name, alike)] if alike else []
+            s = Loop(col.name, tuple(i for i in s.body if i not in alike))
+        (before if is_same(s) else inside).append(s)
+    inside = [s for s in inside if not isinstance(s, Loop) or s.body]
+    return (*before, Loop(row.name, tuple(inside)), Loop(col.name, tuple(trace.ends))), scratch
 
 
 def statements(trace: Trace, col: Axis, keep: bool = True) -> tuple[tuple[Stmt, ...], tuple[Param, ...]]:

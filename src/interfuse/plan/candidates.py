@@ -21,6 +21,7 @@ from interfuse.ir.node import Node
 from interfuse.lower.families import Work, lower
 from interfuse.lower.in_place import check_in_place
 from interfuse.lower.kernel import Kernel
+from interfuse.lower.mixed import mixed
 from interfuse.lower.split import split
 from interfuse.lower.target import Target
 from interfuse.lower.totals import totals
@@ -118,18 +119,18 @@ def _work(calls: frozenset[int], context: Context) -> Work:
 
 
 def in_parts(calls: frozenset[int], context: Context) -> tuple[KernelStep, ...]:
-    """Kernels that compute `calls` one after the other, rows before totals or each reduction in parts; none where that
-    is not to be had.
+    """Kernels that compute `calls` one after the other, rows and columns together, rows before totals or each reduction
+    in parts; none where that is not to be had.
 
     What is written over inputs stays one kernel: were the second of several to fail, there would be no going back.
     """
-    in_place = calls & context.flow.writes.keys()
-    if calls not in context.parted and context.target is not None and not in_place:
+    in_place, target = calls & context.flow.writes.keys(), context.target
+    if calls not in context.parted and target is not None and not in_place:
         steps: list[KernelStep] = []
         try:
             whole = _work(calls, context)
-            for work in totals(whole, context.target) or split(whole, context.target):
-                kernel, reads = lower("kernel", work, context.target)
+            for work in mixed(whole, target) or totals(whole, target) or split(whole, target):
+                kernel, reads = lower("kernel", work, target)
                 steps.append(KernelStep(kernel, reads, work.outputs, work=work))
         except UnsupportedError:
             steps = []

@@ -333,3 +333,37 @@ template <class B> struct All {
         return across(seen.mask, [](auto a, auto b) INLINE { return a & b; }) != 0;
     }
 };
+
+//: ColumnSums
+// A sum for each of `count` columns, in T, carried into double every sixteen rows.
+template <class T, long count> struct ColumnSums {
+    alignas(64) T sum[count] = {};
+    alignas(64) double carried[count] = {};
+    long rows = 0;
+    INLINE void add(vec<T> x, long at) { store(sum + at, vec<T>(load((const T*)sum + at, LANES) + x), LANES); }
+    INLINE void next() {
+        if (++rows % 16 == 0) finish();
+    }
+    void finish() {
+        for (long i = 0; i < count; ++i) {
+            carried[i] += sum[i];
+            sum[i] = 0;
+        }
+    }
+    INLINE vec<T> value(long at) const { return to<vec<T>>(load((const double*)carried + at, LANES)); }
+};
+
+//: ColumnExtremes
+// The largest (or smallest) of each of `count` columns; NaN stays.
+template <class T, long count, bool largest> struct ColumnExtremes {
+    alignas(64) T best[count];
+    INLINE explicit ColumnExtremes(T start) {
+        for (T& b : best) b = start;
+    }
+    INLINE void add(vec<T> x, long at) {
+        store(best + at, extreme<largest>(load((const T*)best + at, LANES), x), LANES);
+    }
+    INLINE void next() {}
+    INLINE void finish() {}
+    INLINE vec<T> value(long at) const { return load((const T*)best + at, LANES); }
+};
