@@ -100,6 +100,15 @@ def test_turned_tiles(dtype: DType, before: bool) -> None:
     cases.check_region(outputs, {inputs[0]: x}, cases.run(kernel, [x]))
 
 
+@pytest.mark.parametrize(("heads", "cols"), ((5, 37), (3, 1030)))
+def test_rows_that_share_a_mask(heads: int, cols: int) -> None:
+    inputs, outputs = cases.masked_softmax_region(F16, (2, heads, 3, cols), (2, 1, 3, cols))
+    kernel, _ = cases.lowered(inputs, outputs)
+    assert [a.name for a in kernel.axes] == ["outer", "row", "turn", "col"]
+    arrays = [np.random.default_rng(5).standard_normal(i.shape).astype(np.float16) for i in inputs]
+    cases.check_region(outputs, dict(zip(inputs, arrays, strict=True)), cases.run(kernel, arrays))
+
+
 def test_columns_held_at_once() -> None:
     inputs, outputs = cases.softmax_region(F32, 200, 45, axis=0)
     kernel, _ = cases.lowered(inputs, outputs)

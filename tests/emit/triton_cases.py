@@ -253,6 +253,13 @@ def _softmax(x: Node, axis: int) -> list[Node]:
     return [b.cast(n, x.dtype) for n in (b.apply("div", e, along("sum", e)), *statistics)]
 
 
+def masked_softmax_region(dtype: DType, shape: tuple[int, ...], mask: tuple[int, ...]) -> tuple[list[Node], list[Node]]:
+    """softmax(x / 8 + mask) over the last dimension, with statistics beside it; the mask is spread over x."""
+    x, m = b.placeholder("x", dtype, shape), b.placeholder("m", dtype, mask)
+    wide, over = (b.cast(n, F32) for n in (x, b.expand(m, shape)))
+    return [x, m], _softmax(b.apply("add", b.apply("mul", wide, b.like(0.125, wide)), over), len(shape) - 1)
+
+
 def turned_region(dtype: DType, rows: int, cols: int, before: bool) -> tuple[list[Node], list[Node]]:
     """Softmax, mean and variance along the rows of [rows, cols], its input or its output lying column by column."""
     x = b.placeholder("x", dtype, (cols, rows) if before else (rows, cols))

@@ -9,7 +9,7 @@ from interfuse.ir.dtypes import F16, F32, I64
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
 from interfuse.lower.families import Work, lower
-from interfuse.lower.kernel import Load, Loop, Reduce, walk
+from interfuse.lower.kernel import Axis, Load, Loop, Reduce, Role, walk
 from interfuse.lower.target import GPU
 from interfuse.lower.totals import totals
 
@@ -33,6 +33,16 @@ def test_scores_are_read_once_and_errors_summed_after() -> None:
     assert [s.op for s in walk(first.body) if isinstance(s, Reduce)].count("expsum") == 1
     assert sum(isinstance(s, Load) and bool(s.picks) for s in walk(first.body)) == 1
     assert inputs[0] not in reads and np.prod(second.params[0].shape) == 8
+
+
+def test_a_few_long_rows_are_added_up_by_as_many_threads_as_help() -> None:
+    x, y = (b.placeholder(name, F32, (2, 20000)) for name in "xy")
+    outs = tuple(b.reduce("sum", n, (1,)) for n in (x, y))
+    work = Work(outs, frozenset((x, y)), {n: contiguous(n.shape) for n in (x, y, *outs)})
+    kernel, _ = lower("k", work, GPU)
+    assert kernel.axes[-1] == Axis("col", 20000, Role.TILE, 32768) and kernel.warps == 32
+    body = walk(kernel.body)
+    assert [type(s) for s in body[:4]] == [Load, Load, Reduce, Reduce], "nothing waits for the first sum"
 
 
 def test_rows_alone_have_no_totals() -> None:

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from interfuse.ir.index import Dim, wrap
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from interfuse.ir.index import Dim, Expr, substitute, symbols, wrap
 from interfuse.lower.domain import Domain
 from interfuse.lower.kernel import Axis, Role, share_of
-from interfuse.lower.target import HELD_TILE, SCANNED, STEP, Target
+from interfuse.lower.target import HELD_TILE, HELD_TOTAL, SCANNED, STEP, Target
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows walked by several axes, in the order of programs; `index` is a row's index."""
+
+    index: Expr
+    axes: tuple[Axis, ...]
 
 
 def map_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
@@ -80,6 +92,56 @@ def step_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
     """A program a row, `STEP` elements of it at once."""
     block = min(power(domain.longest), STEP * target.tile_elements)
     return (Axis("row", domain.rows, Role.GRID), Axis("col", domain.cols, Role.SERIAL, block))
+
+
+def total_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
+    """A few programs, one a row, that take as much of it at once as their threads can have on the way."""
+    block = min(power(domain.longest), HELD_TOTAL)
+    role = Role.TILE if domain.longest <= block else Role.SERIAL
+    return (Axis("row", domain.rows, Role.GRID), Axis("col", domain.cols, role, block))
+
+
+def shared_rows(indices: Iterable[Expr], row: Expr, rows: Dim) -> Rows | None:
+    """The rows by several axes, where rows far apart read one row of something: those rows follow each other
+    in the order of programs, so that what they share is still in a cache. None where no access, the widest first, asks
+    for it.
+    """
+    if not isinstance(rows, int):
+        return None
+    for index in indices:
+        cuts = sorted({d for d in _divisors(index, row) if rows % d == 0} | {rows})
+        for near, far in itertools.pairwise(cuts):
+            axes = (
+                Axis("outer", rows // far, Role.GRID),
+                Axis("row", near, Role.GRID),
+                Axis("turn", far // near, Role.GRID),
+            )
+            outer, inner, turn = (a.symbol for a in axes)
+            place = (outer * (far // near) + turn) * near + inner
+            if near > 1 and far % near == 0 and turn not in symbols(substitute(index, {row: place})):
+                return Rows(place, tuple(a for a in axes if a.extent != 1))
+    return None
+
+
+def over_rows(axes: tuple[Axis, ...], rows: Rows | None) -> tuple[Axis, ...]:
+    """The axes with those of `rows` instead of the first one, which has one index for all rows."""
+    if rows is None:
+        return axes
+    block = axes[0].block
+    own = (replace(a, block=lanes_for(a.extent, block)) if a.name == axes[0].name else a for a in rows.axes)
+    return (*own, *axes[1:])
+
+
+def _divisors(e: Expr, row: Expr) -> set[int]:
+    """The numbers by which `row` alone is divided in an index."""
+    found: set[int] = set().union(*(_divisors(a, row) for a in e.args))
+    if e.op in ("floordiv", "mod") and e.args[1].op == "const":
+        whole, by = e.args[0], e.args[1].value
+        if whole is row:
+            found.add(by)
+        elif whole.op == "floordiv" and whole.args[0] is row and whole.args[1].op == "const":
+            found.add(whole.args[1].value * by)
+    return found
 
 
 def beside(domain: Domain, target: Target) -> int:

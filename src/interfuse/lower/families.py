@@ -25,7 +25,19 @@ from interfuse.ir.index import Dim, Expr, coefficient, product, symbols, wrap
 from interfuse.ir.layout import Layout
 from interfuse.ir.node import Node
 from interfuse.ir.ops import SCANS
-from interfuse.lower.axes import column_axes, map_axes, mixed_axes, power, row_axes, step_axes, turned_axes
+from interfuse.lower.axes import (
+    Rows,
+    column_axes,
+    map_axes,
+    mixed_axes,
+    over_rows,
+    power,
+    row_axes,
+    shared_rows,
+    step_axes,
+    total_axes,
+    turned_axes,
+)
 from interfuse.lower.domain import Domain, check_operators, core_of, find, find_both, inside
 from interfuse.lower.joins import check_parts
 from interfuse.lower.kernel import (
@@ -49,7 +61,7 @@ from interfuse.lower.kernel import (
 )
 from interfuse.lower.schedule import HELD, Schedule
 from interfuse.lower.statistics import expand_statistics, join_statistics
-from interfuse.lower.target import HELD_TILE, STAGED_BYTES, Target
+from interfuse.lower.target import FEW, HELD_TILE, STAGED_BYTES, Target
 from interfuse.lower.trace import Trace, Tracer
 from interfuse.lower.tree import statements, within_rows
 
@@ -153,16 +165,20 @@ def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) ->
     target = _asked(target, domain, True if once else schedule.streamed)
     family = "row" if domain.inner == 1 else "column"
     gpu_rows = family == "row" and target.backend == "triton"
-    turned = gpu_rows and not schedule.blocks and _turned(work, domain, target)
+    first = _trace(work.roots, work, domain, target) if gpu_rows else None
+    turned = first is not None and not schedule.blocks and _turned(first, domain)
+    rows = None if first is None or turned else _shared(first, domain)
     if turned:
         axes = turned_axes(domain, target)
+    elif first is not None and schedule.streamed is None and _adds_up(first, nodes, domain, target):
+        axes = total_axes(domain, target)
     elif family == "row":
         axes = row_axes(domain, target)
     else:
         axes = column_axes(domain, target, sum(compute_type(n.dtype).bytes for n in nodes if n.op in SCANS))
-    axes = schedule.placed(axes, target.backend, target.lanes)
+    axes = schedule.placed(over_rows(axes, rows), target.backend, target.lanes)
     if gpu_rows and not turned and schedule.streamed is None:
-        made = _weighed(work, domain, target, schedule)
+        made = _weighed(work, domain, target, schedule, rows)
         if made is not None:
             return made
     if not once and _held(domain, axes, target):
@@ -171,17 +187,17 @@ def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) ->
             spelled = join_statistics(work.roots, work.inputs, exponentials=False)
         else:
             spelled = expand_statistics(work.roots, work.inputs)
-        trace = _trace(spelled, work, domain, target)
+        trace = _trace(spelled, work, domain, target, rows)
         body, scratch = statements(trace, axes[-1])
         if not scratch or (domain.inner == 1 and _bytes(scratch) <= target.scratch_bytes):
             return _Made("row, resident" if family == "row" else family, axes, trace, body, scratch)
     if schedule.streamed is False:
         raise UnsupportedError(f"the schedule {schedule} holds what does not fit on chip")
-    trace = _trace(join_statistics(work.roots, work.inputs), work, domain, target)
+    trace = _trace(join_statistics(work.roots, work.inputs), work, domain, target, rows)
     return _Made(f"{family}, streamed", axes, trace, *statements(trace, axes[-1], keep=False))
 
 
-def _weighed(work: Work, domain: Domain, target: Target, schedule: Schedule) -> _Made | None:
+def _weighed(work: Work, domain: Domain, target: Target, schedule: Schedule, rows: Rows | None) -> _Made | None:
     """A GPU kernel that reads its rows once, for the sum of exponentials of each and what lies at places of them: each
     thread takes many elements a step. None where that is not all that the region asks for.
     """
@@ -189,19 +205,36 @@ def _weighed(work: Work, domain: Domain, target: Target, schedule: Schedule) -> 
     sums = [n for n in inside(roots, work.inputs) if n.op == "expsum"]
     if not sums or any(n.dtype.bytes > F32.bytes for n in sums):
         return None
-    axes = schedule.placed(step_axes(domain, target), target.backend, target.lanes)
-    trace = _trace(roots, work, domain, target)
+    axes = schedule.placed(over_rows(step_axes(domain, target), rows), target.backend, target.lanes)
+    trace = _trace(roots, work, domain, target, rows)
     body, _ = statements(trace, axes[-1], keep=False)
     once = sum(isinstance(s, Loop) for s in body) == 1
     return _Made("row, streamed", axes, trace, body, ()) if once or domain.longest > target.row_elements else None
 
 
-def _turned(work: Work, domain: Domain, target: Target) -> bool:
+def _turned(trace: Trace, domain: Domain) -> bool:
     """True where an access of the whole domain has its neighbours along the rows: a transpose before or behind."""
     row, col = _position("row", domain.rows), _position("col", domain.cols)
-    accesses = [a for a in _accesses(_trace(work.roots, work, domain, target)) if col in symbols(a.index)]
+    accesses = [a for a in _accesses(trace) if col in symbols(a.index)]
     places = (row, col)
     return any(first_step(a, row, places) == 1 and first_step(a, col, places) not in (0, 1, -1) for a in accesses)
+
+
+def _adds_up(trace: Trace, nodes: list[Node], domain: Domain, target: Target) -> bool:
+    """True where a few rows give sums and their like and nothing has to wait for these, so that nothing is held."""
+    col = _position("col", domain.cols)
+    few = isinstance(domain.rows, int) and domain.rows <= FEW
+    long = isinstance(domain.cols, int) and 2 * domain.cols > target.tile_elements
+    plain = all(n.op not in ("variance", "spread", "expsum") for n in nodes)
+    narrow = all(col not in symbols(s.index) for s in trace.stores)
+    return few and long and plain and narrow and max(trace.depth.values(), default=0) <= 1
+
+
+def _shared(trace: Trace, domain: Domain) -> Rows | None:
+    """The rows as several axes where rows far apart share one of something that is read."""
+    row, col = _position("row", domain.rows), _position("col", domain.cols)
+    read = [m.index for m in trace.made if isinstance(m, Load) and {row, col} <= symbols(m.index)]
+    return shared_rows(sorted(read, key=lambda e: -e.hi), row, domain.rows)
 
 
 def _asked(target: Target, domain: Domain, streamed: bool | None) -> Target:
@@ -222,12 +255,15 @@ def _held(domain: Domain, axes: tuple[Axis, ...], target: Target) -> bool:
     return target.backend == "cpp" and fixed and domain.longest * beside <= target.row_elements
 
 
-def _trace(roots: tuple[Node, ...], work: Work, domain: Domain, target: Target) -> Trace:
-    """`roots` traced over the domain, each stored where the output in its place goes."""
+def _trace(roots: tuple[Node, ...], work: Work, domain: Domain, target: Target, rows: Rows | None = None) -> Trace:
+    """`roots` traced over the domain, each stored where the output in its place goes; `rows` where several axes make
+    up the index of a row.
+    """
     layouts = {**work.layouts, **{r: work.layouts[o] for r, o in zip(roots, work.outputs, strict=True)}}
     # A mask a part costs a GPU more than an index that is worked out; a CPU has a loop for each part.
     names = ("row", "col") if domain.inner == 1 else ("outer", "row", "col")
     places = [_position(n, d) for n, d in zip(names, (domain.rows, domain.cols, domain.inner), strict=False)]
+    places[0] = places[0] if rows is None else rows.index
     tracer = Tracer(work.inputs, layouts, domain, *places, by_index=target.backend == "triton")
     for k, (root, output) in enumerate(zip(roots, work.outputs, strict=True)):
         if root.shape == output.shape:
@@ -293,17 +329,21 @@ def _warps(made: _Made) -> int:
 
     Eight elements a thread; sixteen where warps wait for each other in reductions of what they hold, so that more
     programs share a multiprocessor and one's wait is another's work; 32 where a thread reduces what it holds first, or
-    tiles are turned; 64 where a row is read and only what it reduces to is written, or a thread scans a column.
+    tiles are turned; 64 where it does so for a row in one step, where a row is read and only what it reduces to is
+    written, or a thread scans a column. Where there are a few programs that only add up what they read, four.
     """
     axes, body = made.axes, walk(made.body)
     elements = power(math.prod(a.block for a in axes))
     lanes = [a for a in axes if a.block > 1]
     sums = [s for s in body if isinstance(s, Reduce) and s.op == "expsum"]
-    weighed = len(axes) == 2 and bool(sums) and all(s.arg.dtype.bytes <= F32.bytes for s in sums)
+    weighed = made.family.startswith("row") and bool(sums) and all(s.arg.dtype.bytes <= F32.bytes for s in sums)
     narrow = all(axes[-1].symbol not in symbols(s.index) for s in body if isinstance(s, Store))
+    programs = math.prod(wrap(a.extent).hi for a in axes if a.role is Role.GRID)
+    if narrow and programs <= FEW and not sums and made.family.startswith("row"):
+        return min(32, max(1, elements // 128))
     if made.family.startswith("column") and any(isinstance(s, Scan) for s in body):
         each = 32 * axes[-1].block
-    elif made.family == "row, resident" and narrow:
+    elif (made.family == "row, resident" and narrow) or (weighed and wrap(axes[-1].extent).hi <= axes[-1].block):
         each = 2048
     elif weighed or (len(lanes) > 1 and (made.family == "row, streamed" or elements == HELD_TILE)):
         each = 1024

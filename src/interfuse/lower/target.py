@@ -41,5 +41,11 @@ STEP = 4
 HELD_TILE = 1 << 13
 """Elements of a tile of columns that is held at once: it is read once, however many passes there are."""
 
+HELD_TOTAL = 1 << 15
+"""Elements that a program takes at once where there are a few of them and they only add up what they read."""
+
+FEW = 16
+"""Programs that leave a GPU so idle that the time of one is all that counts: each gets all the warps it can use."""
+
 CPU = Target()
 GPU = Target("triton", 32, 1 << 14, 0, 2048, programs=132, stages=3, enough=132)

@@ -69,7 +69,7 @@ class _Names:
     """Readable, unique names."""
 
     def __init__(self) -> None:
-        self._used: dict[str, int] = {"outer": 1, "row": 1, "col": 1, "at": 1, "tl": 1, "triton": 1}
+        self._used: dict[str, int] = {"outer": 1, "row": 1, "turn": 1, "col": 1, "at": 1, "tl": 1, "triton": 1}
 
     def take(self, wish: str) -> str:
         """`wish` as an identifier, numbered where it is taken."""
@@ -82,7 +82,8 @@ class _Names:
 
 class Tracer:
     """Traces one region. `row`, `col` and `inner` are the indices along the domain's rows, columns and what lies after
-    them: symbols, or 0 where there is one index only. `by_index` asks for parts of one value at one index.
+    them: symbols, or 0 where there is one index only; the row may be an index of several axes. `by_index` asks for
+    parts of one value at one index.
     """
 
     def __init__(
@@ -105,7 +106,9 @@ class Tracer:
         marked = {i: b for b, i in self._plain.items()}
         self._place = marked.get(place, place)  # the column that is walked
         self._within = marked.get(inner, inner)
-        extents = {row: domain.rows, col: domain.cols, inner: domain.inner}
+        extents: dict[Expr, Dim] = {s: s.hi + 1 for s in symbols(row)} if row.op != "sym" else {row: domain.rows}
+        self._walked = (*sorted(extents, key=lambda s: s.name), col, inner)
+        extents |= {col: domain.cols, inner: domain.inner}
         self._space = Space({s: n for s, n in extents.items() if s.op == "sym"}, self._plain, by_index)
         self._memo: dict[Key, Value] = {}
         self._same: dict[tuple, Value] = {}
@@ -119,7 +122,7 @@ class Tracer:
         """The axes that expressions, and what is picked in them, vary over, outermost first."""
         told = {a for p in self._picks_in(*expressions) for a in p.value.axes}
         found = told.union(s.name for e in expressions for s in symbols(e))
-        return tuple(s.name for s in (self._row, self._col, self._inner) if s.name in found)
+        return tuple(s.name for s in self._walked if s.name in found)
 
     def _picks_in(self, *expressions: Expr) -> tuple[Pick, ...]:
         """The picks whose symbols stand in the expressions, in order of their making."""
@@ -293,8 +296,7 @@ class Tracer:
         return self._let(node, node.op, tuple(parts), node.attrs)
 
     def _let(self, node: Node, op: str, args: tuple[Value, ...], attrs: tuple[tuple[str, Any], ...] = ()) -> Value:
-        order = (self._row.name, self._col.name, self._inner.name)
-        axes = tuple(name for name in order if any(name in a.axes for a in args))
+        axes = tuple(s.name for s in self._walked if any(s.name in a.axes for a in args))
         made = Let(self._new(node.hint or op, node, axes), op, args, attrs, node.source)
         return self._add(made, max((self.trace.depth[a] for a in args), default=0))
 
@@ -358,7 +360,7 @@ class Tracer:
         rest = [i for k, i in enumerate(index) if k != axis]
         if index[axis] is not self._place or any(self._col in symbols(i) for i in rest) or self._picks_in(*rest):
             raise UnsupportedError(f"{node.op}: its result is needed in another order than it is made")
-        axes = tuple(s.name for s in (self._row, self._col, self._inner) if s is self._col or s.name in part.axes)
+        axes = tuple(s.name for s in self._walked if s is self._col or s.name in part.axes)
         out = self._new(node.hint or node.op, node, axes)
         return self._add(Scan(out, node.op, part, self._col.name, Scope.LANE), self.trace.depth[part])
 

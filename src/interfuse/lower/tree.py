@@ -105,9 +105,14 @@ class _Columns:
             if value in self.kept:
                 out.append(Store(self.kept[value], self.col.symbol, value))
 
+        reduced = [m for m in self.trace.made if isinstance(m, Reduce) and depth[m.arg] == number]
+        if not serial and len(reduced) > 1:  # a program waits at each: all loads are on their way before the first
+            for m in self.trace.made:
+                if isinstance(m, Load) and self.wide(m.out) and depth[m.out] == number:
+                    bring(m.out)
         for m in self.trace.made:
             if isinstance(m, Reduce):
-                if depth[m.arg] == number:
+                if m in reduced:
                     bring(m.arg)
                     out.append(replace(m, scope=Scope.CARRY) if serial else m)
             elif self.wide(m.out) and depth[m.out] == number and (m.out in self.kept or not serial):

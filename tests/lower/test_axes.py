@@ -1,0 +1,51 @@
+"""The axes of families. In: regions where rows far apart share what they read. Out: axes in the order of programs."""
+
+from __future__ import annotations
+
+import pytest
+
+from interfuse.ir import build as b
+from interfuse.ir.dtypes import F32
+from interfuse.ir.index import symbols
+from interfuse.ir.layout import contiguous
+from interfuse.lower.families import Work, lower
+from interfuse.lower.kernel import Kernel, Load, walk
+from interfuse.lower.target import CPU, GPU, Target
+
+
+def _masked(shape: tuple[int, ...], mask: tuple[int, ...], target: Target = GPU) -> Kernel:
+    """The largest element of each row of x + mask, beside the sum itself."""
+    x, m = b.placeholder("x", F32, shape), b.placeholder("m", F32, mask)
+    total = b.apply("add", x, b.expand(m, shape))
+    outs = total, b.reduce("max", total, (len(shape) - 1,))
+    layouts = {n: contiguous(n.shape) for n in (x, m, *outs)}
+    return lower("k", Work(outs, frozenset((x, m)), layouts), target)[0]
+
+
+@pytest.mark.parametrize(
+    ("shape", "mask", "axes"),
+    (
+        ((6, 40, 2048), (1, 40, 2048), [("row", 40), ("turn", 6)]),
+        ((3, 6, 40, 2048), (3, 1, 40, 2048), [("outer", 3), ("row", 40), ("turn", 6)]),
+        ((3, 6, 40, 2048), (1, 6, 1, 2048), [("row", 240), ("turn", 3)]),
+        ((6, 40, 2048), (6, 1, 2048), [("row", 240)]),
+        ((6, 40, 2048), (6, 40, 2048), [("row", 240)]),
+    ),
+)
+def test_rows_that_share_a_mask_follow_each_other(
+    shape: tuple[int, ...], mask: tuple[int, ...], axes: list[tuple[str, int]]
+) -> None:
+    kernel = _masked(shape, mask)
+    assert [(a.name, a.extent) for a in kernel.axes[:-1]] == axes
+    if axes[-1][0] == "turn":
+        read = next(s for s in walk(kernel.body) if isinstance(s, Load) and s.param == "m")
+        assert "turn" not in {s.name for s in symbols(read.index)} and "turn" not in read.out.axes
+
+
+def test_short_rows_share_a_program_and_a_mask() -> None:
+    kernel = _masked((6, 40, 64), (1, 40, 64))
+    assert [(a.name, a.block) for a in kernel.axes] == [("row", 16), ("turn", 1), ("col", 64)]
+
+
+def test_a_cpu_walks_rows_as_they_lie() -> None:
+    assert [a.name for a in _masked((6, 40, 2048), (1, 40, 2048), CPU).axes] == ["row", "col"]
