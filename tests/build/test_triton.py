@@ -10,13 +10,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from interfuse.base.errors import BuildError, CompilerMissingError
 from interfuse.build import triton as build
+from interfuse.build import workers
 from interfuse.build.resources import Resources, check, occupancy, programs_at_once
 from interfuse.device.profile import DeviceProfile
 from interfuse.device.table import find
@@ -225,18 +226,53 @@ def test_a_kernel_that_does_not_compile_or_crashes_costs_only_itself(cache: Path
 def test_a_compilation_that_takes_too_long_is_given_up(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     good = emit(BUILDERS["relu_half"](4, 64, F32, "tile"))
     slow = replace(good, text="import time\ntime.sleep(600)\n")
-    worker = build._Worker(cache)
-    monkeypatch.setattr(build, "SECONDS", 0.2)
+    worker = workers.Worker(str(cache))
+    assert worker.run(build._job(good, "cuda:90", False))
+    monkeypatch.setattr(workers, "SECONDS", 0.2)
     assert worker.run(build._job(slow, "cuda:90", False)) is None
+    assert not worker.alive
+
+
+def test_workers_wait_for_more_work_and_one_that_has_ended_is_replaced(cache: Path) -> None:
+    job = build._job(emit(BUILDERS["relu_half"](4, 64, F32, "tile")), "cuda:90", False)
+    pool = workers.Workers(str(cache))
+    pool.begin()
+    (worker,) = pool._waiting
+    assert pool.run(job) == {**(pool.run(job) or {}), "seconds": pytest.approx(0, abs=60)}
+    assert pool._waiting == [worker]
     worker.close()
+    again = pool.run(job)
+    assert again is not None and again["ok"]
+    assert pool._waiting != [worker]
+    pool._waiting[0].close()
+
+
+def test_a_worker_that_ends_while_it_is_asked_is_asked_for_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = build._job(emit(BUILDERS["relu_half"](4, 64, F32, "tile")), "cuda:90", False)
+    pool = workers.Workers(str(cache))
+    assert pool.run(job)
+    pool._waiting[0]._process.kill()
+    monkeypatch.setattr(workers.Worker, "alive", True)
+    again = pool.run(job)
+    assert again is not None and again["ok"]
+    pool._waiting[0].close()
+
+
+def test_what_a_source_compiles_to_is_known_by_its_key() -> None:
+    source = emit(BUILDERS["relu_half"](4, 64, F32, "tile"))
+    keys = {build.key(source, t) for t in ("cuda:80", "cuda:90")} | {build.key(replace(source, warps=8), "cuda:90")}
+    assert len(keys) == 3 and build.key(source, "cuda:90") in keys
+    found = Resources("k", "cuda:90", 32, 0, 0, 4)
+    assert Resources.from_json(json.loads(json.dumps(asdict(found)))) == found
+    assert Resources.from_json({"registers": 3}) is None and Resources.from_json(None) is None
 
 
 def test_without_triton_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     broken = tmp_path / "worker.py"
     broken.write_text("import triton_that_is_not_installed\n")
-    monkeypatch.setattr(build, "WORKER", broken)
+    monkeypatch.setattr(workers, "WORKER", broken)
     with pytest.raises(CompilerMissingError, match="install triton"):
-        build.compile_offline([emit(BUILDERS["relu_half"](4, 64, F32, "tile"))], "cuda:90")
+        build.compile_offline([emit(BUILDERS["relu_half"](4, 64, F32, "tile"))], "cuda:90", 1, tmp_path)
 
 
 def test_the_worker_is_a_module_too_and_free_of_torch(cache: Path) -> None:

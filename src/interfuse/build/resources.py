@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from interfuse.device.profile import DeviceProfile
 
@@ -23,6 +24,14 @@ class Resources:
     warps: int
     seconds: float = 0.0
     assembly: str = ""
+
+    @staticmethod
+    def from_json(value: Any) -> Resources | None:
+        """What `asdict` made of one; None where the value is something else."""
+        try:
+            return Resources(**value)
+        except TypeError:
+            return None
 
 
 def programs_at_once(resources: Resources, profile: DeviceProfile) -> int:

@@ -3,14 +3,17 @@
 Stands alone (no torch, nothing else of the package), because a bad kernel can end the process that compiles it. The
 first line out is {"triton": version}. A job is {text, entry, arguments, constants, warps, target, assembly, options};
 its result {ok, error} or {ok, registers, spills, shared, seconds, assembly_bytes, assembly}. The first argument names
-Triton's cache folder.
+Triton's cache folder. The process ends with its input, or after a minute without a job.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import linecache
 import re
+import select
 import subprocess
 import sys
 import tempfile
@@ -23,6 +26,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import get_ptxas, sm_arch_from_capability
 from triton.compiler import ASTSource
 
+IDLE_SECONDS = 60.0
 ALIGNED = [["tt.divisibility", 16]]
 
 
@@ -43,9 +47,10 @@ def compile_job(job: dict[str, Any]) -> dict[str, Any]:
     signature = dict(job["arguments"]) | {name: "constexpr" for name, _ in job["constants"]}
     attrs = {(k,): ALIGNED for k, (_, of) in enumerate(job["arguments"]) if of.startswith("*")}
     source = ASTSource(load(job["text"], job["entry"]), signature, dict(job["constants"]), attrs)
-    compiled = triton.compile(source, target=target, options={"num_warps": job["warps"], **job["options"]})
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        compiled = triton.compile(source, target=target, options={"num_warps": job["warps"], **job["options"]})
     assembly = compiled.asm["ptx" if kind == "cuda" else "amdgcn"]
-    figures = _nvidia(assembly, int(arch)) if kind == "cuda" else _amd(assembly)
+    figures = _nvidia(said.getvalue() or _assembled(assembly, int(arch))) if kind == "cuda" else _amd(assembly)
     return {
         "ok": True,
         **figures,
@@ -56,8 +61,15 @@ def compile_job(job: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _nvidia(ptx: str, arch: int) -> dict[str, int]:
+def _nvidia(report: str) -> dict[str, int]:
     """Registers a thread and bytes spilled, as `ptxas -v` reports them."""
+    registers = max(int(n) for n in re.findall(r"Used (\d+) registers", report))
+    spills = sum(int(n) for n in re.findall(r"(\d+) bytes spill (?:stores|loads)", report))
+    return {"registers": registers, "spills": spills}
+
+
+def _assembled(ptx: str, arch: int) -> str:
+    """The report of `ptxas -v`, where Triton had the kernel in its cache and did not ask for it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.ptx"
         path.write_text(ptx)
@@ -72,10 +84,7 @@ def _nvidia(ptx: str, arch: int) -> dict[str, int]:
             str(path.with_suffix(".cubin")),
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-    report = done.stderr + done.stdout
-    registers = max(int(n) for n in re.findall(r"Used (\d+) registers", report))
-    spills = sum(int(n) for n in re.findall(r"(\d+) bytes spill (?:stores|loads)", report))
-    return {"registers": registers, "spills": spills}
+    return done.stderr + done.stdout
 
 
 def _amd(assembly: str) -> dict[str, int]:
@@ -91,10 +100,12 @@ def main() -> None:
     """Answer jobs until the input ends."""
     if len(sys.argv) > 1:
         triton.knobs.cache.dir = sys.argv[1]
+    triton.knobs.nvidia.dump_ptxas_log = True
     out = sys.stdout
     sys.stdout = sys.stderr  # what Triton prints must not come between the answers
     print(json.dumps({"triton": triton.__version__}), file=out, flush=True)
-    for line in sys.stdin:
+    # One job at a time, so nothing is ever left over in the buffer when this waits.
+    while select.select([sys.stdin], [], [], IDLE_SECONDS)[0] and (line := sys.stdin.readline()):
         try:
             answer = compile_job(json.loads(line))
         except Exception as error:  # whatever the compiler throws is this kernel's answer

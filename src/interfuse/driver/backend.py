@@ -18,6 +18,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from interfuse.base.errors import OptionError
 from interfuse.base.knobs import Knobs
 from interfuse.base.record import Record
+from interfuse.build.workers import workers_of
 from interfuse.capture.decompositions import table
 from interfuse.driver.compiler import Compiled, Runner, Watcher, compile_graph
 from interfuse.driver.device import Device
@@ -85,6 +86,8 @@ class Backend:
         knobs = self.options.knobs()
         if knobs.disable:
             return gm.forward
+        if any(getattr(t, "is_cuda", False) for t in inputs):
+            workers_of(None).begin()  # ready by the time that there are kernels to compile
         names = [_readable(n.name) for n in gm.graph.nodes if n.op == "placeholder"]
 
         def step(kind: str) -> Callable[..., Any]:

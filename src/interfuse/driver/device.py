@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -36,6 +36,7 @@ from interfuse.device.table import find, gpus
 from interfuse.emit import cpp as emit_cpp
 from interfuse.emit import trampoline
 from interfuse.emit import triton as emit_triton
+from interfuse.emit.triton import TritonSource
 from interfuse.ir.graph import Graph
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.target import CPU, GPU, Target
@@ -259,10 +260,9 @@ def _build_gpu(kernels: Sequence[Kernel], profile: DeviceProfile, knobs: Knobs, 
         except UnsupportedError as error:
             failed[kernel.name] = str(error)
     by_name, launchers = {k.name: k for k in kernels}, {}
-    workers = knobs.workers or os.cpu_count() or 1
     # Both forms of a kernel that has two, so that no launch waits for the compiler.
     forms = [*sources.items(), *((name, s.uneven) for name, s in sources.items() if s.uneven is not None)]
-    built = build_triton.compile_offline([s for _, s in forms], profile.target, min(workers, len(forms)))
+    known, built = _compiled([s for _, s in forms], profile.target, knobs, record)
     found: dict[str, Resources] = {}
     for (name, _), resources in zip(forms, built, strict=True):
         reason = str(resources) if isinstance(resources, BuildError) else check(resources, profile)
@@ -285,9 +285,31 @@ def _build_gpu(kernels: Sequence[Kernel], profile: DeviceProfile, knobs: Knobs, 
             shared_bytes=resources.shared,
             warps=resources.warps,
             occupancy=occupancy(resources, profile),
+            cached=resources in known,
             build_seconds=resources.seconds,
         )
     return launchers, failed
+
+
+def _compiled(
+    sources: Sequence[TritonSource], target: str, knobs: Knobs, record: Record
+) -> tuple[list[Resources], list[Resources | BuildError]]:
+    """What an earlier process found out about some of the sources, and what there is to know of all of them."""
+    store = Store(knobs.cache_dir / RESULTS if knobs.cache else None, record)
+    try:
+        keys = [build_triton.key(s, target) for s in sources]
+        known = {k: found for k in keys if (found := Resources.from_json(store.get(k))) is not None}
+        left = [(k, s) for k, s in zip(keys, sources, strict=True) if k not in known]
+        workers = min(knobs.workers or os.cpu_count() or 1, len(left))
+        built = dict(known) | dict(
+            zip((k for k, _ in left), build_triton.compile_offline([s for _, s in left], target, workers), strict=True)
+        )
+        for k, _ in left:
+            if isinstance(resources := built[k], Resources):
+                store.put(k, asdict(resources))
+    finally:
+        store.close()
+    return list(known.values()), [built[k] for k in keys]
 
 
 def _bytes(param: Any) -> int:
