@@ -1,11 +1,12 @@
 """python -m bench.memory [part of a case's name ...]: 81 memory-bound kernels on this GPU.
 
 In: parts of case names (all without any). Out: bench/results/memory_cuda.json: for each case microseconds of eager,
-Interfuse and Inductor (default and max-autotune), under graph replay and as plain calls, beside the ceiling twin
-(bench/twin.py), the time of a null kernel and of a null graph. Each case runs in a process of its own, all contenders
-interleaved in it, the second-level cache flushed by reading. Before that, processes side by side compile every
-contender's kernels into the caches on disk; whatever is measured, autotuning included, has the GPU to itself. Results
-are written after each case; a case that the file has at this commit is not run again.
+Interfuse, Inductor (default and max-autotune) and, where it is installed and has the operator, Liger, under graph
+replay and as plain calls, beside the ceiling twin (bench/twin.py), the time of a null kernel and of a null graph. Each
+case runs in a process of its own, all contenders interleaved in it, the second-level cache flushed by reading. Before
+that, processes side by side compile every contender's kernels into the caches on disk; whatever is measured, autotuning
+included, has the GPU to itself. Results are written after each case; a case that the file has at this commit is not run
+again.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from torch.utils._pytree import tree_flatten
 
 import interfuse
 from bench.common import RESULTS, circumstances, commit, save
-from bench.memory_cases import CASES, FIRST, Case
+from bench.liger import liger_form
+from bench.memory_cases import CASES, FIRST
 from bench.twin import twins
 from interfuse.tune.bench import Timing, compare
 
@@ -59,24 +61,27 @@ def size(tensors: Iterable[torch.Tensor]) -> int:
     return sum(t.numel() * t.element_size() for t in tensors)
 
 
-def contenders(case: Case, peers: bool, **options: Any) -> dict[str, Callable[..., Any]]:
+def contenders(name: str, peers: bool, **options: Any) -> dict[str, Callable[..., Any]]:
     """Eager and the compiled forms of a case's function, by name; `options` go to Interfuse."""
+    case = CASES[name]
     found = {"eager": case.function, "interfuse": interfuse.compile(case.function, dynamic=case.dynamic, **options)}
-    for name, mode in MODES.items() if peers else ():
-        found[name] = torch.compile(case.function, dynamic=case.dynamic, mode=mode)
+    if peers and (liger := liger_form(name)) is not None:
+        found["liger"] = liger
+    for peer, mode in MODES.items() if peers else ():
+        found[peer] = torch.compile(case.function, dynamic=case.dynamic, mode=mode)
     return found
 
 
-def prepare(case: Case) -> None:
+def prepare(name: str) -> None:
     """Compile every contender, so that the caches on disk have its kernels. What autotuning chooses beside other work
     is not kept.
     """
     import torch._inductor.config
 
     torch._inductor.config.autotune_local_cache = False
-    inputs = case.inputs()
+    inputs = CASES[name].inputs()
     with torch.no_grad():
-        for f in contenders(case, True, race=False).values():
+        for f in contenders(name, True, race=False).values():
             try:
                 f(*inputs)
             except Exception:  # told when it is measured
@@ -91,24 +96,25 @@ def alone(lock: Path) -> Iterator[None]:
         yield
 
 
-def measure(case: Case, rounds: int, peers: bool = True) -> dict[str, Any]:
+def measure(name: str, rounds: int, peers: bool = True) -> dict[str, Any]:
     """One case's microseconds, and the bytes that its tensors hold."""
+    case = CASES[name]
     inputs = case.inputs()
     calls, out = {}, {}
     with torch.no_grad():
         reads, writes = moved(inputs), moved([case.function(*inputs)])
-        for name, f in contenders(case, peers).items():
+        for contender, f in contenders(name, peers).items():
             try:
                 f(*inputs)
             except Exception as error:  # a peer that fails on a case is left out, and says why
-                out[f"{name}_fails"] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+                out[f"{contender}_fails"] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
                 continue
-            calls[name] = lambda f=f: f(*inputs)  # type: ignore[misc]
+            calls[contender] = lambda f=f: f(*inputs)  # type: ignore[misc]
         replayed = compare({**calls, **twins(reads, writes)}, "cuda", rounds)
         plain = compare(calls, "cuda", rounds, replay=False)
-    ceiling = min((t for name, t in replayed.items() if name.startswith("twin")), key=lambda t: t.median)
-    out |= {name: _us(t) for name, t in replayed.items() if not name.startswith("twin")}
-    out |= {f"{name}_plain": _us(t) for name, t in plain.items()}
+    ceiling = min((t for n, t in replayed.items() if n.startswith("twin")), key=lambda t: t.median)
+    out |= {n: _us(t) for n, t in replayed.items() if not n.startswith("twin")}
+    out |= {f"{n}_plain": _us(t) for n, t in plain.items()}
     return {**out, "twin": _us(ceiling), "bytes": size(reads) + size(writes)}
 
 
@@ -132,15 +138,19 @@ def best_peer(row: Mapping[str, Any], names: Iterable[str] = PEERS) -> list[floa
 
 def table(rows: Mapping[str, Any]) -> Table:
     """Microseconds with the 95% interval of ours, the share of the twin's speed, and the gain over the best peers."""
-    out = Table("case", "twin us", "eager", "best Inductor", "interfuse", "95%", "of twin", "against Inductor", "")
+    out = Table(
+        "case", "twin us", "eager", "best Inductor", "Liger", "interfuse", "95%", "of twin", "against Inductor", ""
+    )
     for name, row in rows.items():
         if "interfuse" not in row:
-            out.add_row(name, *[""] * 7, row.get("interfuse_fails", row.get("fails", "")))
+            out.add_row(name, *[""] * 8, row.get("interfuse_fails", row.get("fails", "")))
             continue
         mine, peer = row["interfuse"], best_peer(row)
         rival = best_peer(row, (*PEERS, "eager", "eager_plain"))
         behind = "behind" if rival is not None and rival[0] < 0.97 * mine[1] else ""
-        cells = (f"{row['twin'][0]:.1f}", f"{row['eager'][0]:.1f}", f"{peer[0]:.1f}" if peer else "", f"{mine[0]:.1f}")
+        liger = best_peer(row, ("liger", "liger_plain"))
+        others = (f"{t[0]:.1f}" if t else "" for t in (peer, liger))
+        cells = (f"{row['twin'][0]:.1f}", f"{row['eager'][0]:.1f}", *others, f"{mine[0]:.1f}")
         gain = f"{peer[0] / mine[0]:.2f}x" if peer else ""
         out.add_row(name, *cells, f"{mine[1]:.1f}-{mine[2]:.1f}", f"{row['twin'][0] / mine[0]:.0%}", gain, behind)
     return out
@@ -195,12 +205,12 @@ def main() -> int:
     if not torch.cuda.is_available():
         parser.error("PyTorch sees no GPU here; run this on a machine with one.")
     if args.case and args.prepare:
-        prepare(CASES[args.case])
+        prepare(args.case)
         print("{}")
         return 0
     if args.case:
         with alone(args.lock):
-            print(json.dumps(measure(CASES[args.case], args.rounds, not args.no_peers)))
+            print(json.dumps(measure(args.case, args.rounds, not args.no_peers)))
         return 0
     data = json.loads(args.out.read_text()) if args.out.exists() else {"cases": {}}
     for path in args.merge:
