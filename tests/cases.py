@@ -171,7 +171,7 @@ def _constant_into_two_norms(large):
         once = functional.elu(functional.batch_norm(image, mean, variance, gain, shift, training=False))
         return (functional.group_norm(once, 4).abs() + 1e-3).log().clamp(min=-8, max=8)
 
-    image = torch.full_like(data(*((4, 8, 64, 64) if large else (3, 8, 5, 5))), 0.37)
+    image = torch.full_like(data(*((4, 8, 6, 6) if large else (3, 8, 5, 5))), 0.37)
     return network, (image, data(8), data(8).abs() + 0.5, data(8), data(8))
 
 

@@ -19,6 +19,12 @@ B = torch.randn(48)
 IMAGE, C, SPREAD = torch.randn(2, 4, 5, 6), torch.randn(4), torch.rand(4)
 
 
+def blocks_of(y: torch.Tensor) -> torch.Tensor:
+    """Each block of eight over its largest; what `abs` gives goes to the kernel of the blocks, not to the one before."""
+    parts = y.view(16, 4, 8)
+    return parts / parts.abs().amax(-1, keepdim=True)
+
+
 def names(plan: Plan) -> list[str]:
     return [r.name for r in plan.regions]
 
@@ -54,6 +60,7 @@ def check_order(plan: Plan) -> None:
         (lambda: F.gelu(F.linear(X, W)), ["linear+gelu"]),
         (lambda: F.gelu(F.linear(X, W)) * 2, ["linear", "gelu+mul"]),
         (lambda: torch.softmax(torch.softmax(X, -1).t().contiguous(), -1), ["softmax+clone", "softmax"]),
+        (lambda: blocks_of(F.rms_norm(X, (32,), V)), ["pow+mean+add+rsqrt+mul", "abs+amax+div"]),
         (lambda: X.sum(0) + 1, ["sum+add"]),
         (lambda: torch.cumsum(X * 2, -1) + Y, ["mul+cumsum+add"]),
         (lambda: torch.cummax(X * 2, 0), ["mul+cummax"]),
@@ -66,7 +73,7 @@ def check_order(plan: Plan) -> None:
             ["native_batch_norm_legit_no_training+relu+add"],
         ),
     ],
-    ids=range(20),
+    ids=range(21),
 )
 def test_what_joins(f: Callable[[], Any], expected: list[str]) -> None:
     plan, _ = planned(f)

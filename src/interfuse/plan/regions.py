@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 
 from interfuse.base.errors import GraphError
 from interfuse.ir.index import at_sizes
+from interfuse.ir.node import Node
 from interfuse.plan.flow import OUTPUT, Flow
 
 Judge = Callable[[frozenset[int]], "float | None"]
@@ -82,6 +83,15 @@ class Grouping:
         self.members[first] = joint
         return first
 
+    def move(self, k: int, target: int) -> None:
+        """Put call k, one of several of its group, into the group `target`."""
+        rest = self.members.pop(self.group_of[k]) - {k}
+        self.members[min(rest)] = rest  # a group is named after one of its own
+        for r in rest:
+            self.group_of[r] = min(rest)
+        self.members[target] |= {k}
+        self.group_of[k] = target
+
     def split(self, calls: frozenset[int]) -> None:
         """Undo the merges that made the group of `calls`."""
         del self.members[self.group_of[min(calls)]]
@@ -137,6 +147,7 @@ class Former:
     def run(self) -> Grouping:
         """Join makers with readers, then readers of one buffer."""
         self.join_makers(self.flow.needed)
+        self._hand_over()
         for k in filter(self._fusable, self.flow.needed):
             for sibling in filter(self._fusable, _siblings(self.flow, k)):
                 self._attempt(sibling, k)
@@ -149,6 +160,38 @@ class Former:
             for maker in _makers(self.flow, k):
                 if maker in among:
                     self._attempt(maker, k)
+
+    def _hand_over(self) -> None:
+        """Move a call into the one group that reads it, where that needs no new buffer and both are predicted faster.
+
+        The call joined its makers before its readers were a group: there its result is no buffer at all.
+        """
+        groups, values = self.groups, dict[int, list[Node]]()
+        for value, k in self.flow.producer.items():
+            values.setdefault(k, []).append(value)
+        for k in reversed(self.flow.needed):
+            home = groups.group_of[k]
+            if not self._fusable(k) or len(groups.members[home]) == 1 or not self._reads_buffers(k):
+                continue
+            readers = {r for v in values.get(k, ()) for r in self.flow.readers.get(v, ())}
+            there = {OUTPUT if r == OUTPUT else groups.group_of[r] for r in readers}
+            if len(there) != 1 or there & {OUTPUT, home}:
+                continue
+            a, b = groups.members[home], groups.members[there.pop()]
+            costs = [self._cost(calls) for calls in (a - {k}, b | {k}, a, b)] if len(b) < MOST_CALLS else [None]
+            found = [c for c in costs if c is not None]
+            if len(found) == 4 and found[0] + found[1] < found[2] + found[3]:
+                groups.move(k, groups.group_of[min(b)])
+
+    def _reads_buffers(self, k: int) -> bool:
+        """True where all that call k reads is in memory even if its group does not compute it."""
+        home = self.groups.group_of[k]
+        for leaf in self.flow.leaves[k]:
+            maker = self.flow.producer.get(leaf)
+            others = {r for r in self.flow.readers.get(leaf, ()) if r == OUTPUT or self.groups.group_of[r] != home}
+            if maker is not None and self.groups.group_of.get(maker) == home and not others:
+                return False
+        return True
 
     def _attempt(self, first: int, second: int) -> None:
         """Merge the groups of two calls where that is legal and pays."""
