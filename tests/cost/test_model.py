@@ -113,6 +113,13 @@ def test_a_pack_is_one_launch() -> None:
     assert (both.programs, both.moved, both.warps) == (2 * first.programs, 2 * first.moved, first.warps)
 
 
+def test_what_launches_nothing_saves_nothing_in_turn() -> None:
+    one = Estimate(5e-6, parts=(("launch", 3e-6), ("memory", 2e-6)))
+    nothing = Estimate(0.0, parts=(("launch", 0.0), ("memory", 0.0)))
+    assert in_turn([one, nothing, nothing], 3e-6, 1e-6).seconds == pytest.approx(one.seconds)
+    assert in_turn([one, nothing, one], 3e-6, 1e-6).seconds == pytest.approx(2 * one.seconds - 2e-6)
+
+
 def test_in_turn_starts_each_after_a_gap() -> None:
     one = Estimate(5e-6, 0.2, (("launch", 3e-6), ("memory", 2e-6)), 4e-6, 10.0)
     assert in_turn([one]) is one

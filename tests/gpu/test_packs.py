@@ -103,6 +103,26 @@ def test_streams_have_tables_of_their_own() -> None:
         assert all(torch.equal(a, b) for a, b in zip(outs, expected, strict=True))
 
 
+def test_many_captures_of_one_model() -> None:
+    """A graph may hold several calls, each with addresses of its own, and no call of them may fall back."""
+    run, backend = compiled(features)
+    given = fed(9)
+    run(*given)
+    torch.cuda.synchronize()
+    expected, graphs = features(*given), []
+    for _ in range(3):
+        graph, kept = torch.cuda.CUDAGraph(), []
+        with torch.cuda.graph(graph):
+            kept += [run(*given) for _ in range(6)]
+        graphs.append((graph, kept))
+    for graph, kept in graphs:
+        graph.replay()
+        torch.cuda.synchronize()
+        for outs in kept:
+            assert all(torch.equal(a, b) for a, b in zip(outs, expected, strict=True))
+    whole(backend)
+
+
 def test_captured_in_a_graph_of_the_users() -> None:
     run, backend = compiled(features)
     given = fed(9)

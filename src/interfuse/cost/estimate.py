@@ -26,11 +26,12 @@ class Estimate:
 
 def in_turn(estimates: Sequence[Estimate], launch: float = 0.0, gap: float = 0.0) -> Estimate:
     """All of them one after the other: what follows starts `gap` after the one before it ends, and not by a `launch` of
-    its own.
+    its own. What launches nothing (a part of an earlier call on lists) takes no part in that.
     """
     if len(estimates) == 1:
         return estimates[0]
-    saved = (launch - gap) * max(len(estimates) - 1, 0)
+    launching = sum(dict(e.parts).get("launch", launch) > 0 for e in estimates)
+    saved = (launch - gap) * max(launching - 1, 0)
     parts: Counter[str] = Counter()
     for e in estimates:
         parts.update(dict(e.parts))

@@ -3,13 +3,15 @@
 The kernel reads where its members lie from a table in device memory. The table is written in pinned memory and copied
 on the current stream, ahead of the launch and without waiting for either; where nothing has moved since the last launch
 on that stream, its table serves again. While a CUDA graph is being captured pinned memory cannot be had, and a replay
-copies from it again: captures take from pages pinned before, which are then never used for anything else.
+copies from it again: captures take from memory pinned before, a table for each set of addresses, which then stays as it
+is.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,11 +23,11 @@ from interfuse.ir.index import evaluate
 from interfuse.lower.pack import ALIGNED
 from interfuse.run.gpu import Launcher
 
-SPARE = 2
-"""Tables that are kept pinned for captures to come."""
+SPARE = 32
+"""Tables that are kept pinned for captures to come: a graph may hold several calls, and a model several graphs."""
 
 _CAPTURED: list[torch.Tensor] = []
-"""The tables that captured graphs copy from: such a graph may outlive every program."""
+"""The memory that captured graphs copy from: such a graph may outlive every program."""
 
 
 class PackLauncher:
@@ -38,7 +40,9 @@ class PackLauncher:
         self._launcher, kernel = launcher, launcher.kernel
         self._buffers, self._symbols = len(kernel.params), kernel.symbols
         self._last: tuple[Any, torch.Tensor] | None = None
+        self._lock = threading.Lock()
         self._spare: list[torch.Tensor] = []
+        self._captured: dict[tuple[int, ...], torch.Tensor] = {}
         self._starts = functools.lru_cache(maxsize=64)(self._started)
 
     def __call__(self, tensors: Sequence[torch.Tensor], sizes: Sequence[int] = ()) -> None:
@@ -82,26 +86,29 @@ class PackLauncher:
             return torch.tensor(entries, dtype=torch.int64)
         with torch.cuda.device(device):
             if torch.cuda.is_current_stream_capturing():
-                return _copied(self._for_capture(len(entries)), entries, device)
+                return _copied(self._for_capture(entries), entries, device)
             key, last = (entries, torch.cuda.current_stream().cuda_stream), self._last
             if last is not None and last[0] == key:
                 return last[1]
-            while sum(len(s) >= len(entries) for s in list(self._spare)) < SPARE:
-                self._spare.append(_pinned(len(entries)))
+            with self._lock:
+                missing = SPARE - sum(len(host) >= len(entries) for host in self._spare)
+                if 2 * missing >= SPARE:
+                    self._spare += _pinned(missing * len(entries)).split(len(entries))
             table = _copied(_pinned(len(entries)), entries, device)
             self._last = (key, table)
             return table
 
-    def _for_capture(self, count: int) -> torch.Tensor:
-        """Pinned memory that is nobody's and stays so."""
-        for host in list(self._spare):
-            if len(host) >= count:
-                try:
-                    self._spare.remove(host)
-                except ValueError:  # another capture took it
-                    continue
+    def _for_capture(self, entries: tuple[int, ...]) -> torch.Tensor:
+        """Pinned memory that holds these entries alone, for good."""
+        with self._lock:
+            known = self._captured.get(entries)
+            fitting = [k for k, host in enumerate(self._spare) if len(host) >= len(entries)]
+            if known is None and fitting:
+                host = self._spare.pop(fitting[0])
                 _CAPTURED.append(host)
-                return host[:count]
+                known = self._captured[entries] = host[: len(entries)]
+        if known is not None:
+            return known
         raise LaunchError(
             f"{self._launcher.kernel.name}: no pinned memory left for a CUDA graph; call the model once more before "
             "capturing it again."
