@@ -20,7 +20,7 @@ IMAGE, C, SPREAD = torch.randn(2, 4, 5, 6), torch.randn(4), torch.rand(4)
 
 
 def blocks_of(y: torch.Tensor) -> torch.Tensor:
-    """Each block of eight over its largest; what `abs` gives goes to the kernel of the blocks, not to the one before."""
+    """Each block of eight over its largest; `abs` goes to the kernel of the blocks, not to the one before."""
     parts = y.view(16, 4, 8)
     return parts / parts.abs().amax(-1, keepdim=True)
 
