@@ -72,6 +72,8 @@ BAD = (
     (["run", "folder.pt2"], 2, "there is no file folder.pt2"),
     (["run", "absent.pt2"], 2, "there is no file absent.pt2"),
     (["bench", "cli_models:net", "--rounds", "1", "--json", "absent/out.json"], 1, "name another file"),
+    (["explain", "cli_models:net", "--no-measure", "--peer", "inductor"], 2, "name none, or leave measuring on"),
+    (["whatif", "cli_models:net", "--gpu", "Z80"], 1, "no GPU 'Z80' in the table; take one of A100, .*MI300X\\."),
 )
 
 
@@ -83,6 +85,31 @@ def test_bad_arguments_are_one_sentence(arguments: list[str], status: int, says:
     assert result.stdout == ""
     assert re.search(says, text := sentence(result)), text
     assert {p.name for p in folder.iterdir()} - before <= {"cache", "__pycache__"}
+
+
+@pytest.mark.parametrize("option", ["explain --json", "bench --json", "bisect --json", "whatif --json", "tune --lock"])
+def test_a_file_that_cannot_be_written_is_told_before_any_work(option: str, folder: Path) -> None:
+    command, flag = option.split()
+    more = ("--gpu", "H100") if command == "whatif" else ()
+    result = invoke(command, "cli_models:raises", flag, "absent/file", *more)
+    assert result.exit_code == 1
+    assert "absent/file cannot be written (No such file or directory): name another file." in sentence(result)
+    assert invoke(command, "cli_models:raises", flag, "file", *more).exit_code == 1
+    assert not (folder / "file").exists()
+
+
+def test_a_misspelt_setting_is_told() -> None:
+    result = invoke("cache", "size", INTERFUSE_RCAE="0", INTERFUSE_NOTHING_LIKE_IT="1")
+    assert result.exit_code == 0
+    assert "note: INTERFUSE_RCAE is set and is no setting: INTERFUSE_RACE may be meant." in result.stderr
+    assert "note: INTERFUSE_NOTHING_LIKE_IT is set and is no setting: docs/knobs.md lists" in result.stderr
+    assert invoke("cache", "size").stderr == ""
+
+
+def test_the_kill_switch_is_told_where_nothing_is_compiled() -> None:
+    result = invoke("run", "cli_models:net", INTERFUSE_DISABLE="1")
+    assert result.exit_code == 0
+    assert "INTERFUSE_DISABLE is set" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["run", "explain", "bench", "show", "bisect"])

@@ -37,7 +37,7 @@ def test_run_says_what_comes_out_and_how_long_it_takes() -> None:
     assert output == "output 0: float32[8, 64] on cpu"
     assert first.startswith("first call: ")
     assert later.endswith("2 rounds)")
-    assert "regions in 1 graphs run kernels" in regions
+    assert "regions in 1 graph run kernels" in regions
     assert not regions.startswith("0 ")
 
 
@@ -45,7 +45,7 @@ def test_run_takes_a_file_and_keywords_and_leaves_regions_off() -> None:
     result = invoke("run", "cli_models.py:single", "--off", "tanh")
     assert result.exit_code == 0, result.output
     assert "float32[4, 5]" in result.stdout
-    assert "0 of 1 regions" in result.stdout
+    assert "0 of 1 region in" in result.stdout
 
 
 def test_run_takes_an_exported_program(folder: Path) -> None:

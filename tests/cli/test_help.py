@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import typer
 
+import interfuse
 from interfuse.cli.main import app
 from tests.cli.sample import invoke
 
@@ -54,6 +55,11 @@ def test_help_of_the_whole_names_every_command() -> None:
     text = invoke("--help").stdout
     assert all(name.split()[0] in text for name in commands())
     assert invoke().exit_code == 2
+
+
+def test_the_version() -> None:
+    result = invoke("--version")
+    assert (result.exit_code, result.stdout) == (0, f"interfuse {interfuse.__version__}\n")
 
 
 @pytest.mark.parametrize("name", commands())

@@ -28,6 +28,9 @@ import torch
 def columns():
     return (lambda x: torch.softmax(x * 2, 0)), torch.randn(300, 640)
 
+def complex_numbers():
+    return (lambda x: x * 2), torch.randn(4, dtype=torch.complex64)
+
 def rows():
     return (lambda x: torch.softmax(x + 1, -1)), torch.randn(64, 512)
 """
@@ -36,6 +39,8 @@ def rows():
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     work_in(tmp_path, monkeypatch, "tune_models", MODELS)
+    for module in (race, tuning):  # other tests may run beside
+        monkeypatch.setattr(module, "UNSURE", float("inf"))
     yield tmp_path
 
 
@@ -112,6 +117,23 @@ def test_interrupted_tuning_keeps_what_was_measured(monkeypatch: pytest.MonkeyPa
     function, x = _model()
     found = tuning.tune_model(function, (x,))  # type: ignore[arg-type]
     assert (found.choices, found.left) == ({}, 1)
+
+
+def test_what_a_busy_machine_measures_is_not_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (race, tuning):
+        monkeypatch.setattr(module, "UNSURE", 0.0)
+    result = invoke("tune", "tune_models:columns", "--lock", "lock.json")
+    assert result.exit_code == 0, result.output
+    assert "1 region could not be timed, since the machine is too busy" in result.stderr
+    assert read_lock("lock.json") == {}
+    ledger = interfuse.explain(*_model(), measure=False)
+    assert "tuned before" not in ledger.to_json()
+
+
+def test_nothing_to_choose_is_said(folder: Path) -> None:
+    result = invoke("tune", "tune_models:complex_numbers")
+    assert result.exit_code == 0
+    assert "nothing to choose" in result.stdout
 
 
 def test_two_processes_tuning_at_once_lose_nothing(folder: Path) -> None:

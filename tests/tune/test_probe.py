@@ -25,6 +25,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "SIZES", probe.SIZES[:2])
     monkeypatch.setattr(probe, "ROUNDS", 3)
     monkeypatch.setattr(probe, "ELEMENTS", 1 << 16)
+    monkeypatch.setattr(probe, "UNSURE", float("inf"))  # other tests may run beside
 
 
 def test_a_cpu_is_measured_and_found_so_later(few: None, tmp_path: Path) -> None:
@@ -35,10 +36,17 @@ def test_a_cpu_is_measured_and_found_so_later(few: None, tmp_path: Path) -> None
     assert [done for _, done, _ in told] == [0, 1, 2] and all(total == 3 for _, _, total in told)
     assert found.measured and found.replay > 0 and found.bandwidth == dict(found.curves)["copy"][-1][1]
     assert set(dict(found.curves)) == {k + s for k in ("copy", "read", "write") for s in ("", " 1")}
-    assert set(dict(found.rates)) == set(probe.OPERATORS) and all(1e6 < rate < 1e13 for _, rate in found.rates)
-    assert all(1e7 < rate < 1e13 for _, points in found.curves for _, rate in points)
+    assert set(dict(found.rates)) == set(probe.OPERATORS) and all(0 < rate < 1e15 for _, rate in found.rates)
+    assert all(0 < rate < 1e13 for _, points in found.curves for _, rate in points)
     assert device_of("cpu", knobs).profile == found
     assert device_of("cpu", replace(knobs, cache=False)).profile == before.profile
+
+
+def test_a_busy_machine_is_not_measured(few: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(probe, "UNSURE", 0.0)
+    with pytest.raises(DeviceError, match=r"too busy to be measured: what .* takes varies by \d+ %; nothing is kept"):
+        measure("cpu", Knobs(cache_dir=tmp_path))
+    assert not device_of("cpu", Knobs(cache_dir=tmp_path)).profile.measured
 
 
 def test_what_cannot_be_measured_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
+import difflib
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -98,6 +99,17 @@ def from_environment(environment: Mapping[str, str]) -> Knobs:
             if f.name == "vector" and values[f.name] not in VECTORS:
                 raise OptionError(f"INTERFUSE_VECTOR={text!r} is not allowed; unset it or give {', '.join(VECTORS)}.")
     return Knobs(**values)  # type: ignore[arg-type]
+
+
+def misspelt(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """One sentence for each variable that looks like a knob's and is none."""
+    known = [f.metadata["env"] for f in dataclasses.fields(Knobs)]
+    found = []
+    for name in sorted(n for n in environment if n.startswith("INTERFUSE_") and n not in known):
+        near = difflib.get_close_matches(name, known, 1, 0.8)
+        meant = f"{near[0]} may be meant" if near else "docs/knobs.md lists what there is"
+        found.append(f"{name} is set and is no setting: {meant}.")
+    return found
 
 
 _overrides: contextvars.ContextVar[Mapping[str, object]] = contextvars.ContextVar("interfuse_knobs", default={})

@@ -5,6 +5,7 @@ Status 2 means that the arguments make no sense, 1 that they did and the work fa
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import sys
@@ -19,7 +20,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 import interfuse
 from interfuse.base.errors import CacheError, InterfuseError, OptionError
-from interfuse.base.knobs import current
+from interfuse.base.knobs import current, misspelt
 from interfuse.build import compilers
 from interfuse.build.cache import open_cache
 from interfuse.cli.interrupt import importing, raise_again
@@ -38,9 +39,30 @@ Race = Annotated[
     bool | None, typer.Option("--race/--no-race", help="measure regions against the library, or trust predictions")
 ]
 Off = Annotated[list[str] | None, typer.Option(help="keep regions of this name on the library path (repeatable)")]
-Json = Annotated[Path | None, typer.Option(metavar="FILE", help="also write the result as JSON to this file")]
 
 Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def writable(path: Path | None) -> Path | None:
+    """`path`, once it is known that `write` can write it; one sentence and status 1, before any work, where not."""
+    if path is None or (path.exists() and not path.is_file() and not path.is_dir()):
+        return path
+    real = Path(os.path.realpath(path))
+    try:
+        if real.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        trial = _unfinished(real)
+        trial.touch()
+        trial.unlink()
+    except OSError as error:
+        _unwritable(path, error)
+    return path
+
+
+Json = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", callback=writable, help="also write the result as JSON to this file"),
+]
 
 
 def command(function: Command) -> Command:
@@ -51,6 +73,8 @@ def command(function: Command) -> Command:
 
     @functools.wraps(function)
     def run(*arguments: Any, **named: Any) -> None:
+        for sentence in misspelt():
+            note(sentence)
         try:
             raise_again()
             function(*arguments, **named)
@@ -157,7 +181,7 @@ def write(path: Path | None, text: str) -> None:
             path.write_text(text + "\n", encoding="utf-8")
             return
         real = Path(os.path.realpath(path))
-        unfinished = real.parent / f".{real.name}.{os.getpid()}"
+        unfinished = _unfinished(real)
         try:
             unfinished.write_text(text + "\n", encoding="utf-8")
             unfinished.replace(real)
@@ -165,4 +189,13 @@ def write(path: Path | None, text: str) -> None:
             unfinished.unlink(missing_ok=True)
             raise
     except OSError as error:
-        fail(f"{path} cannot be written ({error.strerror}): name another file.", 1)
+        _unwritable(path, error)
+
+
+def _unfinished(real: Path) -> Path:
+    """Where the text of the file `real` lies until it is whole: beside it."""
+    return real.parent / f".{real.name}.{os.getpid()}"
+
+
+def _unwritable(path: Path, error: OSError) -> NoReturn:
+    fail(f"{path} cannot be written ({error.strerror}): name another file.", 1)

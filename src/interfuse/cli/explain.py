@@ -28,7 +28,7 @@ def explain(
             case.model,
             case.inputs,
             kwargs=case.kwargs,
-            measure=measure,
+            measure=measure and not (region and json is None),  # a region's figures come from its race
             peers=peer or (),
             rounds=rounds,
             name=target,

@@ -6,11 +6,12 @@ Status 2 means that the arguments make no sense, 1 that they did and the work fa
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+import interfuse
 from interfuse.cli import cache
 from interfuse.cli.bench import bench
 from interfuse.cli.bisect import bisect
@@ -58,6 +59,12 @@ def _sentence(error: Any) -> str:
     return f"interfuse: {message.rstrip('.')}; {' '.join(['interfuse', *words])} --help lists what there is."
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"interfuse {interfuse.__version__}")
+        raise typer.Exit
+
+
 app = typer.Typer(
     cls=Sentences,
     help="Operator fusion for PyTorch, with the evidence.",
@@ -66,6 +73,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="show the version and exit")
+    ] = False,
+) -> None:
+    """Operator fusion for PyTorch, with the evidence."""
+
+
 for subcommand in (run, explain, bench, tune, show, whatif, bisect, doctor):
     app.command()(subcommand)
 app.add_typer(cache.app, name="cache")

@@ -8,12 +8,13 @@ import typer
 
 import interfuse
 from interfuse.cli.common import Off, Race, Target, case_of, chosen, command, note, progress
+from interfuse.report.figures import counted
 
 
 @command
 def run(
     target: Target,
-    rounds: Annotated[int, typer.Option(min=1, help="timed calls after the first")] = 1,
+    rounds: Annotated[int, typer.Option(min=1, help="timed calls after the first; their median is shown")] = 10,
     race: Race = None,
     off: Off = None,
 ) -> None:
@@ -27,6 +28,6 @@ def run(
     spread = f" ({t.low * 1e3:.3g} to {t.high * 1e3:.3g}, {t.runs} rounds)" if t.runs > 1 else ""
     typer.echo(f"first call: {done.first_seconds:.2f} s, compile included")
     typer.echo(f"later calls: {t.median * 1e3:.3g} ms{spread}")
-    typer.echo(f"{done.fused} of {done.regions} regions in {done.graphs} graphs run kernels")
+    typer.echo(f"{done.fused} of {counted(done.regions, 'region')} in {counted(done.graphs, 'graph')} run kernels")
     for sentence in dict.fromkeys((*done.warnings, *done.fallbacks)):
         note(sentence)

@@ -9,15 +9,17 @@ import typer
 from rich.table import Table
 
 import interfuse
-from interfuse.cli.common import Off, Target, case_of, chosen, command, note, output, progress, write
-from interfuse.report.figures import figure
+from interfuse.cli.common import Off, Target, case_of, chosen, command, note, output, progress, writable, write
+from interfuse.report.figures import counted, figure
 
 
 @command
 def tune(
     target: Target,
     budget: Annotated[float, typer.Option(min=0, help="longest time to measure, in seconds")] = 120.0,
-    lock: Annotated[Path | None, typer.Option(metavar="FILE", help="also write the winners to this lock file")] = None,
+    lock: Annotated[
+        Path | None, typer.Option(metavar="FILE", callback=writable, help="also write the winners to this lock file")
+    ] = None,
     off: Off = None,
 ) -> None:
     """Measure schedules of every region of a model and keep the winners; Ctrl-C keeps what was measured."""
@@ -34,6 +36,14 @@ def tune(
         table.add_row(name, str(times), figure(before), figure(after), f"{before / after:.2f}x", winner)
     if lock is not None:
         write(lock, found.lock_text())
-    output().print(table, highlight=False, markup=False)
+    if found.rows:
+        output().print(table, highlight=False, markup=False)
+    elif not found.left + found.unsure:
+        typer.echo("nothing to choose: no region of this model has more than one candidate")
+    if found.unsure:
+        note(
+            f"{counted(found.unsure, 'region')} could not be timed, since the machine is too busy, so nothing is kept "
+            "of that: run it again when less runs beside."
+        )
     if found.left:
-        note(f"{found.left} regions were not measured: give a larger --budget to go on.")
+        note(f"{counted(found.left, 'region')} not measured: give a larger --budget to go on.")

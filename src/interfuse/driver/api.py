@@ -14,7 +14,7 @@ from interfuse.driver.backend import DISABLED, Backend
 from interfuse.driver.begin import begin
 from interfuse.driver.bench import check_peers
 from interfuse.driver.compiler import Watcher
-from interfuse.driver.measure import measure_model, model_name
+from interfuse.driver.measure import measure_model, model_name, named
 from interfuse.driver.options import Options, mapping, read
 from interfuse.report.ledger import Ledger, ledger
 
@@ -71,16 +71,23 @@ def explain(
     rounds          interleaved timed runs of each contender
     grad            True keeps gradients on, so that the forward and backward graphs of training are compiled
     The ledger's times are medians in milliseconds; its errors are root mean squares against a float64 run. ModelError
-    where PyTorch itself cannot run the model, OptionError where option `off` names no region.
+    where PyTorch itself cannot run the model, OptionError where option `off` names no region, for peers that are not
+    to be measured, and for no rounds.
     """
     check_peers(peers)
+    if peers and not measure:
+        raise OptionError("a peer is there to be measured beside: name none, or leave measuring on.")
+    if rounds < 1:
+        raise OptionError(f"rounds must be 1 or more, not {rounds}.")
     with torch.set_grad_enabled(grad):
         begun = begin(model, inputs, kwargs, options, watch)
         records = list(begun.backend.records)
         if begun.backend.options.knobs().disable:
             records.append(Record())
             records[-1].add("warning", "disable", error=DISABLED)
+        label = name or model_name(model)
         if measure:
-            label = name or model_name(model)
             records.append(measure_model(model, begun.fast, begun.inputs, begun.kwargs, peers, rounds, label, watch))
+        else:
+            records.append(named(model, begun.inputs, begun.kwargs, label))
     return ledger(records)

@@ -16,7 +16,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from interfuse.base.errors import OptionError
-from interfuse.base.knobs import Knobs
+from interfuse.base.knobs import Knobs, misspelt
 from interfuse.base.record import Record
 from interfuse.build.workers import workers_of
 from interfuse.capture.decompositions import table
@@ -50,6 +50,8 @@ class Backend:
         self.compiled: list[Compiled] = []
         if (lock := self.options.knobs().lock) and not self.options.knobs().disable:
             read_lock(lock)  # a broken one is told at once, and not by a compile that falls back
+        for sentence in misspelt() if warn else ():
+            warnings.warn(sentence, stacklevel=4)
         self._watch, self._stop, self._warn, self._absent = watch, stop, warn, absent
         self._warned: set[str] = set()
 

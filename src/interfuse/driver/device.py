@@ -172,7 +172,10 @@ def _unmeasured(name: str, knobs: Knobs) -> Device:
 
 def absent(name: str) -> Device:
     """The GPU of the table that `name` names, to plan for without it. DeviceError lists the known ones."""
-    profile = find(name)
+    try:
+        profile = find(name)
+    except DeviceError:
+        raise DeviceError(f"there is no GPU {name!r} in the table; take one of {', '.join(gpus())}.") from None
     if profile.kind == "cpu":
         raise DeviceError(f"{profile.name} is no GPU: name one of {', '.join(gpus())}.")
     target = replace(GPU, programs=profile.units, enough=profile.units)

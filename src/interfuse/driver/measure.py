@@ -35,17 +35,8 @@ def measure_model(
     watch: Watcher | None = None,
 ) -> Record:
     """A record of "measure" events for eager, interfuse and each peer: milliseconds, peak bytes, error, launches."""
-    record = Record()
+    record = named(model, inputs, kwargs, name)
     device = model_device(model, inputs, kwargs)
-    record.add(
-        "model",
-        name,
-        device=device.type,
-        device_name=_device_name(device),
-        dtype=_dtype(model, inputs),
-        torch=torch.__version__,
-        batch=_batch(inputs, kwargs),
-    )
     contenders: dict[str, Callable[..., Any]] = {"eager": model, "interfuse": fast}
     for peer in peers:
         _tell(watch, f"compiling with {peer}")
@@ -71,6 +62,21 @@ def measure_model(
             peak_bytes=peak_bytes(call),
             error_rms=errors[label],
         )
+    return record
+
+
+def named(model: Callable[..., Any], inputs: tuple[Any, ...], kwargs: Mapping[str, Any], name: str) -> Record:
+    """A record of what the model is: its name, device, element type, and the shape of its first input."""
+    record, device = Record(), model_device(model, inputs, kwargs)
+    record.add(
+        "model",
+        name,
+        device=device.type,
+        device_name=_device_name(device),
+        dtype=_dtype(model, inputs),
+        torch=torch.__version__,
+        batch=_batch(inputs, kwargs),
+    )
     return record
 
 

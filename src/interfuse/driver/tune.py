@@ -23,21 +23,26 @@ from interfuse.plan.plan import KernelStep, PackStep, Plan, Region
 from interfuse.plan.schedules import Asked, Place, alternatives, label_of
 from interfuse.tune import trial
 from interfuse.tune.choice import Choice, lock_text, read_lock, stored_key
-from interfuse.tune.race import decide, measured
+from interfuse.tune.race import UNSURE, decide, measured
 
 MOST = 16
 """Schedules of a region to measure beside the family's own."""
+
+TRIES = 3
+"""How often a region is measured while some time of it is unsure."""
 
 
 @dataclass
 class Tuned:
     """What tuning found: choices by region key, those known before included, and a row a region: name, times it
-    occurs, microseconds untuned and tuned, the winner. `left` regions were not reached.
+    occurs, microseconds untuned and tuned, the winner. `left` regions were not reached; for `unsure` ones the machine
+    was too busy, so nothing is kept.
     """
 
     choices: dict[str, Choice] = field(default_factory=dict)
     rows: list[tuple[str, int, float, float, str]] = field(default_factory=list)
     left: int = 0
+    unsure: int = 0
 
     def lock_text(self) -> str:
         """The text of a lock file that holds the choices, as option `lock` takes it."""
@@ -72,8 +77,9 @@ def tune_model(
                 watch(f"tuning {region.name}", done, len(todo))
             if time.perf_counter() > deadline:
                 break
-            choice, before, after = _tuned(region, plan, device, knobs)
-            if choice is None:
+            choice, before, after, steady = _tuned(region, plan, device, knobs)
+            found.unsure += not steady
+            if choice is None or not steady:
                 continue
             store.put(stored_key(key), choice.to_json())
             found.choices[key] = choice
@@ -82,7 +88,7 @@ def tune_model(
         pass
     finally:
         store.close()
-    found.left = len(todo) - len(found.rows)
+    found.left = len(todo) - len(found.rows) - found.unsure
     return found
 
 
@@ -102,8 +108,10 @@ def _todo(compiled: Sequence[Compiled]) -> dict[str, tuple[Region, Plan, Device,
     return dict(sorted(found.items(), key=lambda e: (-e[1][0].choice.estimate.seconds * e[1][3], e[0])))
 
 
-def _tuned(region: Region, plan: Plan, device: Device, knobs: Any) -> tuple[Choice | None, float, float]:
-    """The winner of one region, and the seconds of what runs untuned and of the winner; None where nothing ran."""
+def _tuned(region: Region, plan: Plan, device: Device, knobs: Any) -> tuple[Choice | None, float, float, bool]:
+    """The winner of one region, the seconds of what runs untuned and of the winner, and whether the machine was quiet
+    enough to trust them; None where nothing ran.
+    """
     place = Place(device.target, device.profile, dict(plan.graph.hints))
     bases = [c for c in region.candidates if any(isinstance(s, KernelStep) for s in c.steps)]
     asked: dict[str, tuple[str, Asked]] = {c.label: (c.label, ()) for c in region.candidates}
@@ -122,9 +130,12 @@ def _tuned(region: Region, plan: Plan, device: Device, knobs: Any) -> tuple[Choi
         if all(s.kernel.name in launchers for s in c.steps if isinstance(s, (KernelStep, PackStep)))
     )
     wide = replace(wide, candidates=kept)
-    result = measured(wide, plan.graph, launchers, device.torch_device, pool_bytes=knobs.pool_mib << 20)
+    for _ in range(TRIES):
+        result = measured(wide, plan.graph, launchers, device.torch_device, pool_bytes=knobs.pool_mib << 20)
+        if result.steady:
+            break
     if not result.times:
-        return None, 0.0, 0.0
+        return None, 0.0, 0.0, True
     untuned = replace(wide, candidates=tuple(c for c in kept if not asked[c.label][1]))
     before = untuned.candidates[decide(untuned, result)[0]]
     after = wide.candidates[decide(wide, result)[0]]
@@ -132,4 +143,5 @@ def _tuned(region: Region, plan: Plan, device: Device, knobs: Any) -> tuple[Choi
         after = before  # a tie changes nothing
     seconds = [result.times[c.label].median for c in (before, after)]
     label, schedules = asked[after.label]
-    return Choice(label, schedules, round(seconds[0] / seconds[1], 3), region.name), seconds[0], seconds[1]
+    steady = result.times[before.label].spread < UNSURE and result.times[after.label].spread < UNSURE
+    return Choice(label, schedules, round(seconds[0] / seconds[1], 3), region.name), seconds[0], seconds[1], steady

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
+from interfuse.report.figures import counted
+
 SCHEMA = 1
 """Version of the JSON form."""
 
@@ -67,7 +69,7 @@ class Bisection:
         lines = [
             f"The compiled model {verdict}: rms error {self.rms:.1e} against {self.judged}, "
             f"{self.share:.3g} times what is allowed.",
-            f"{self.regions} regions run kernels; the model ran {self.tries} times.",
+            f"kernels run for {counted(self.regions, 'region')}; the model ran {counted(self.tries, 'time')}.",
         ]
         lines += [self.note] if self.note else []
         for s in self.at_fault:

@@ -44,3 +44,8 @@ def plain_table(*columns: tuple[str, str], header: bool = True) -> Table:
         wraps = name in ("decision", "note", "region", "plan")
         table.add_column(name, justify=justify, no_wrap=not wraps, overflow="fold")  # type: ignore[arg-type]
     return table
+
+
+def counted(number: int, noun: str) -> str:
+    """1 graph, 2 graphs."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

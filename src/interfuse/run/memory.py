@@ -7,6 +7,7 @@ back is not seen on either.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -48,6 +49,7 @@ def _cuda_peak(function: Callable[[], Any]) -> int:
 
 
 def _host_peak(function: Callable[[], Any]) -> int:
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # read once by the profiler, which tells of each start and stop
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         function()
     events = [e for e in seen.profiler.kineto_results.events() if e.name() == MEMORY_EVENT]
