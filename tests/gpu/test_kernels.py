@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from interfuse.base.errors import UnsupportedError
 from interfuse.build.resources import check
 from interfuse.emit.triton import emit
+from interfuse.ir import build as b
 from interfuse.ir.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, DType
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Param, Role, Store, Value
-from interfuse.lower.target import Target
+from interfuse.lower.target import GPU, Target
 from interfuse.run.gpu import load, profile_of
 from tests import gathers, joins, strategies, symbolic, targets
 from tests.emit import triton_cases as cases
@@ -94,6 +95,18 @@ def test_transposed_tiles(blocks: tuple[int, int]) -> None:
     x, bias = rng.standard_normal((190, 333)).astype(np.float32), rng.standard_normal(190).astype(np.float32)
     (y,) = cases.run(cases.transposed(333, 190, F32, *blocks), [x, bias], "cuda")
     np.testing.assert_array_equal(y, x.T + bias)
+
+
+@pytest.mark.parametrize("size", (1.0, 1e-42, 1e-30, 1e30))
+def test_a_divisor_that_a_row_shares_divides_to_the_last_bit(size: float) -> None:
+    x = b.placeholder("x", F32, (70, 1000))
+    kernel, _ = symbolic.lowered(([x], [b.apply("div", x, b.expand(b.reduce("max", x, (1,), True), x.shape))]), GPU)
+    given = (np.random.default_rng(3).standard_normal((70, 1000)) * size).astype(np.float32)
+    given[0], given[1], given[2] = np.minimum(given[0], 0), -np.inf, np.where(given[2] > 0, np.inf, given[2])
+    given[0, 5] = 0.0  # the largest
+    (got,) = cases.run(kernel, [given], "cuda")
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(got, given / given.max(1, keepdims=True))
 
 
 def test_past_two_to_the_31_elements() -> None:

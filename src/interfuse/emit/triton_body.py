@@ -15,6 +15,7 @@ from interfuse.base.errors import UnsupportedError
 from interfuse.base.text import Writer
 from interfuse.emit import triton_prelude as prelude
 from interfuse.emit.triton_index import INT32, index_text, wide_symbols
+from interfuse.emit.triton_known import Known
 from interfuse.emit.triton_lanes import Lane, lanes_of, padded, shape_of
 from interfuse.emit.triton_names import inside_name, name_indices, typed_constants
 from interfuse.emit.triton_reduce import (
@@ -85,6 +86,7 @@ class Body:
         self._looked_up: frozenset[Pick] = frozenset()
         self._names: dict[Value, str] = {}
         statements = walk(kernel.body)
+        self.known = Known(statements, self.lanes)
         self._literals = {
             s.out: prelude.literal(dict(s.attrs)["value"], s.out.dtype)
             for s in statements
@@ -148,6 +150,9 @@ class Body:
     def _convert(self, expression: str, source: DType, target: DType) -> str:
         return self._note_helpers(prelude.convert(expression, source, target))
 
+    def _as(self, value: Value, target: DType) -> str:
+        return self._note_helpers(self.known.converted(value, self._operand(value), target))
+
     # --- statements
 
     def statements(self, body: tuple[Stmt, ...]) -> None:
@@ -199,30 +204,28 @@ class Body:
 
     def _store(self, s: Store) -> None:
         mask = self._mask({x.name for x in symbols(s.index)} | set(s.arg.axes))
-        value = self._convert(self._operand(s.arg), s.arg.dtype, self.kernel.param(s.param).dtype)
+        value = self._as(s.arg, self.kernel.param(s.param).dtype)
         self.writer.line(f"tl.store({self._at(s.param, s.index)}, {value}{f', mask={mask}' if mask else ''})")
 
     def _let(self, s: Let) -> None:
         if s.op == "const":
             if s.out in self._typed:
-                made = f"tl.full((), {self._literals[s.out]}, {prelude.TYPES[s.out.dtype]})"
-                self.writer.line(f"{self._name(s.out)} = {made}")
+                kind = prelude.TYPES[s.out.dtype]
+                self.writer.line(f"{self._name(s.out)} = tl.full((), {self._literals[s.out]}, {kind})")
             return
         args = [self._operand(a) for a in s.args]
         if s.op == "index":
-            expr = wrap(dict(s.attrs)["expr"])
-            found = f"tl.cast({self.index(expr)}, {prelude.TYPES[s.out.dtype]})"
+            found = f"tl.cast({self.index(wrap(dict(s.attrs)['expr']))}, {prelude.TYPES[s.out.dtype]})"
         elif s.op == "within":
             found = self._within(bounds_of(s))
             found = found[1:-1] if "&" not in found else found
         elif s.op == "cast":
-            found = self._convert(args[0], s.args[0].dtype, s.out.dtype)
+            found = self._as(s.args[0], s.out.dtype)
         elif s.op == "round":
             narrow = ALL[dict(s.attrs)["to"]]
             found = self._convert(self._convert(args[0], s.out.dtype, narrow), narrow, s.out.dtype)
         else:
-            typed = s.args[1] if s.op == "where" else s.args[0]
-            found = self._note_helpers(prelude.operator_text(s.op, typed.dtype)).format(*args)
+            found = self._note_helpers(self.known.text(s)).format(*args)
         self.writer.line(f"{self._name(s.out)} = {found}{f'  # {s.note}' if s.note else ''}")
 
     # --- reductions

@@ -8,6 +8,8 @@ with the argument. Nothing here imports Triton.
 
 from __future__ import annotations
 
+import math
+
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, DType
 from interfuse.ir.ops import TABLE
@@ -85,6 +87,12 @@ _BY_KIND: dict[tuple[str, str], str] = {
     ("ge", "bool"): "{0} | ~{1}",
 }
 
+EVERYTHING = (-math.inf, math.inf)
+"""The limits of a value of which nothing is known."""
+
+LARGEST: dict[DType, float] = {F8E4M3: 448.0, F8E5M2: 57344.0}
+"""The largest number of each 8-bit type: what rounds past it needs a look."""
+
 INFIX = frozenset(("add", "sub", "mul", "and", "or", "xor", "lt", "le", "gt", "ge", "eq", "ne"))
 """Operators written with a sign, where a Python number takes the type of the other operand."""
 
@@ -101,17 +109,24 @@ def operator_text(op: str, dtype: DType) -> str:
     return spelled
 
 
-def convert(text: str, source: DType, target: DType) -> str:
-    """`text` of type `source` converted to `target` as PyTorch does: nearest even, truncation, or a test against 0."""
+def convert(text: str, source: DType, target: DType, limits: tuple[float, float] = EVERYTHING) -> str:
+    """`text` of type `source` converted to `target` as PyTorch does: nearest even, truncation, or a test against 0.
+
+    `limits` are the least and the most that it can be, where it is a number.
+    """
     if source is target:
         return text
     if source in (F8E4M3, F8E5M2) and target not in (F16, BF16, F32):
         return convert(f"{text}.to(tl.float32)", F32, target)
     if target is BOOL:
         return f"{text} != 0"
-    if target in (F8E4M3, F8E5M2):
+    if target in LARGEST and max(map(abs, limits)) <= LARGEST[target]:
+        return f"{convert(text, source, F32)}.to({TYPES[target]})"
+    if target in LARGEST:
         return f"to_{target.name}({convert(text, source, F32)})"
     if source.is_float and target.kind == "uint":  # negative numbers wrap, as they do through a signed integer
+        return f"{text}.to(tl.int32).to({TYPES[target]})"
+    if source.is_float and target is I8 and max(map(abs, limits)) <= 127:  # fewer instructions than by 16 bits
         return f"{text}.to(tl.int32).to({TYPES[target]})"
     if target.is_narrow and not source.is_narrow and source not in (F32, BOOL):
         return f"{text}.to(tl.float32).to({TYPES[target]})"
@@ -242,6 +257,19 @@ def smaller_first(a, i, b, j):
     # The smaller element and its place; of equal ones the first. NaN is smaller than every number.
     better = (a < b) | ((a == b) & (i < j)) | ((a != a) & ((b == b) | (i < j)))
     return tl.where(better, a, b), tl.where(better, i, j)
+""",
+    "divided": """
+def divided(x, d):
+    # x / d where many elements share d: times its inverse, then set right by what that leaves of x. All of it is scaled
+    # so that neither d nor its inverse is subnormal; what is not finite has no rest.
+    scale = tl.where(tl.abs(d) < 5.421010862427522e-20, 1.8446744073709552e19, 1.0)
+    scale = tl.where(tl.abs(d) > 1.8446744073709552e19, 5.421010862427522e-20, scale)
+    d = d * scale
+    x = x * scale
+    inverse = tl.div_rn(1.0, d)
+    q = x * inverse
+    over = tl.fma(q, d, -x)
+    return tl.where(tl.abs(over) < float("inf"), tl.fma(over, -inverse, q), q)
 """,
     "plus": """
 def plus(a, b):

@@ -327,28 +327,31 @@ def _size_symbols(trace: Trace, axes: tuple[Axis, ...]) -> tuple[str, ...]:
 def _warps(made: _Made) -> int:
     """Warps for the tile of one program, between one and sixteen.
 
-    Eight elements a thread; sixteen where warps wait for each other in reductions of what they hold, so that more
-    programs share a multiprocessor and one's wait is another's work; 32 where a thread reduces what it holds first, or
-    tiles are turned; 64 where it does so for a row in one step, where a row is read and only what it reduces to is
-    written, or a thread scans a column. Where there are a few programs that only add up what they read, four.
+    Eight elements a thread; sixteen where they are written in bytes, and where warps wait for each other in reductions
+    of what they hold, so that more programs share a multiprocessor and one's wait is another's work; 32 where a thread
+    reduces what it holds first, tiles are turned, or a row that a program has to itself is written in bytes; 64 where
+    it does so for a row in one step, where a row is read and only what it reduces to is written, or a thread scans a
+    column. Where there are a few programs that only add up what they read, four.
     """
     axes, body = made.axes, walk(made.body)
     elements = power(math.prod(a.block for a in axes))
     lanes = [a for a in axes if a.block > 1]
     sums = [s for s in body if isinstance(s, Reduce) and s.op == "expsum"]
     weighed = made.family.startswith("row") and bool(sums) and all(s.arg.dtype.bytes <= F32.bytes for s in sums)
-    narrow = all(axes[-1].symbol not in symbols(s.index) for s in body if isinstance(s, Store))
+    wide = [s for s in body if isinstance(s, Store) and axes[-1].symbol in symbols(s.index)]
+    coded = any(s.arg.dtype.bytes == 1 for s in wide)
+    alone = coded and made.family == "row, resident" and len(lanes) == 1
     programs = math.prod(wrap(a.extent).hi for a in axes if a.role is Role.GRID)
-    if narrow and programs <= FEW and not sums and made.family.startswith("row"):
+    if not wide and programs <= FEW and not sums and made.family.startswith("row"):
         return min(32, max(1, elements // 128))
     if made.family.startswith("column") and any(isinstance(s, Scan) for s in body):
         each = 32 * axes[-1].block
-    elif (made.family == "row, resident" and narrow) or (weighed and wrap(axes[-1].extent).hi <= axes[-1].block):
+    elif (made.family == "row, resident" and not wide) or (weighed and wrap(axes[-1].extent).hi <= axes[-1].block):
         each = 2048
-    elif weighed or (len(lanes) > 1 and (made.family == "row, streamed" or elements == HELD_TILE)):
+    elif weighed or alone or (len(lanes) > 1 and (made.family == "row, streamed" or elements == HELD_TILE)):
         each = 1024
     else:
-        each = 512 if axes[-1].role is Role.TILE else 256
+        each = 512 if coded or axes[-1].role is Role.TILE else 256
     return min(16, max(1, elements // each))
 
 
