@@ -51,7 +51,7 @@ def test_a_launch_passes_tensors_sizes_constants_and_options() -> None:
     launcher((x, y), (300,))
     ((grid, arguments, constants),) = function.calls
     assert grid == (2,) and arguments[0] is x and arguments[1] is y and arguments[2] == 300
-    assert constants == {"BLOCK": 256, "EVEN": 0, "num_warps": 4, **options("cuda")}
+    assert constants == {"BLOCK": 256, "EVEN": 0, "num_warps": 4, **options("cuda", False)}
     launcher((x, y), (304,))
     assert function.calls[1][2]["EVEN"] == 1
     assert options("hip") == {"enable_fp_fusion": False} and launcher.resources is None

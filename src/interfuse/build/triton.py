@@ -73,7 +73,7 @@ def _job(source: TritonSource, target: str, assembly: bool) -> dict[str, Any]:
         "warps": source.warps,
         "target": target,
         "assembly": assembly,
-        "options": options(target.split(":")[0]),
+        "options": options(target.split(":")[0], source.flushes),
     }
 
 

@@ -18,6 +18,7 @@ from interfuse.emit.tidy import tidy
 from interfuse.emit.triton_body import Body
 from interfuse.emit.triton_even import EVEN, MULTIPLE, even_symbols
 from interfuse.emit.triton_index import index_text
+from interfuse.emit.triton_narrow import narrowed
 from interfuse.ir.index import Dim, contiguous_strides, floordiv, product, symbols, text, unwrap, wrap
 from interfuse.lower.kernel import Axis, Kernel, Param, Role
 from interfuse.lower.pack import ALIGNED
@@ -40,8 +41,8 @@ class TritonSource:
 
     `arguments` holds (name, type) as signatures write types; `constants` the constexpr arguments; `grid` the number of
     programs (no launch at 0), `warps` the warps of each. Where symbols are `even`, the constant EVEN must be 0 unless
-    all of them are multiples of 16. A packed kernel takes the table of its members instead, and `grid` are the programs
-    of one of them.
+    all of them are multiples of 16. Where it `flushes`, subnormal results of exponentials may be 0. A packed kernel
+    takes the table of its members instead, and `grid` are the programs of one of them.
     """
 
     text: str
@@ -51,6 +52,7 @@ class TritonSource:
     grid: Dim
     warps: int
     even: tuple[str, ...] = ()
+    flushes: bool = False
 
     @property
     def uneven(self) -> TritonSource | None:
@@ -63,7 +65,7 @@ def emit(kernel: Kernel) -> TritonSource:
     """The Triton module for `kernel`; UnsupportedError where it has no text (scratch rows, huge tiles, ...)."""
     if any(p.mode == "scratch" for p in kernel.params):
         raise UnsupportedError("scratch rows: a GPU program keeps its row in registers")
-    kernel = tidy(kernel)
+    kernel, flushes = narrowed(tidy(kernel))
     body = Body(kernel)
     lanes = product(tuple(lane.axis.block for lane in body.lanes.values()))
     grid = product(tuple(_programs(a) for a in kernel.axes if a.role is Role.GRID))
@@ -99,14 +101,14 @@ def emit(kernel: Kernel) -> TritonSource:
     if "libdevice." in code:
         imports += "from triton.language.extra import libdevice\n"
     module = f'"""{_doc(kernel, grid)}\n"""\n{imports}\n\n{code}'
-    return TritonSource(module, entry, arguments, constants, grid, kernel.warps, even)
+    return TritonSource(module, entry, arguments, constants, grid, kernel.warps, even, flushes)
 
 
-def options(kind: str) -> dict[str, bool]:
+def options(kind: str, flushes: bool) -> dict[str, bool]:
     """Compiler options for "cuda" or "hip": no contraction of a * b + c, which would round otherwise than eager does
-    and can move a floor or a comparison, and no flushing of subnormals inside libdevice.
+    and can move a floor or a comparison; no flushing of subnormals inside libdevice but where the source `flushes`.
     """
-    return {"enable_fp_fusion": False} | ({"enable_reflect_ftz": False} if kind == "cuda" else {})
+    return {"enable_fp_fusion": False} | ({"enable_reflect_ftz": flushes} if kind == "cuda" else {})
 
 
 def _quoted(names: tuple[str, ...]) -> str:

@@ -34,7 +34,9 @@ class Launcher:
 
     def __init__(self, source: TritonSource, kernel: Kernel, function: Any, kind: str | None) -> None:
         self.source, self.kernel, self._function = source, kernel, function
-        self._constants = dict(source.constants) | {"num_warps": source.warps} | (options(kind) if kind else {})
+        self._constants = (
+            dict(source.constants) | {"num_warps": source.warps} | (options(kind, source.flushes) if kind else {})
+        )
         self._symbols = kernel.symbols
         self.resources: Resources | None = None
 

@@ -1,0 +1,116 @@
+"""Softmax weights that end in a narrow type, in fewer operations. In: a tidied Kernel. Out: a Kernel, and whether
+exponentials may flush what is subnormal to 0.
+
+A weight exp(x - max) that is only summed, divided by its sum and stored as f16 or bf16 needs no more digits than these
+have: it is a power of two of a product, and the division by the sum, which is one for a whole row, a product with its
+reciprocal. A GPU does both for half of what it takes to read and write the elements; exactly, they cost more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+
+from interfuse.emit.triton_prelude import operator_text
+from interfuse.ir.dtypes import BF16, F16, F32
+from interfuse.lower.kernel import Kernel, Let, Load, Loop, Reduce, Stmt, Store, Value, operands, walk
+
+LOG2_E = math.log2(math.e)
+
+
+class _Uses:
+    """Who makes and who reads each value of a kernel."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.narrow = {p.name for p in kernel.params if p.dtype in (F16, BF16)}
+        self.maker: dict[Value, Stmt] = {}
+        self.users: dict[Value, dict[Stmt, None]] = defaultdict(dict)
+        for s in walk(kernel.body):
+            if not isinstance(s, Store):
+                self.maker[s.out] = s  # type: ignore[union-attr]
+            for v in operands(s):
+                self.users[v][s] = None
+
+    def coarse(self, value: Value) -> bool:
+        """True where nobody sees more digits of the value than a narrow type has."""
+        return bool(self.users[value]) and all(map(self._rounds, self.users[value]))
+
+    def _rounds(self, s: Stmt) -> bool:
+        if isinstance(s, Store):
+            return s.param in self.narrow
+        kept = isinstance(s, Let) and s.op in ("mul", "div") and s.out.dtype is F32
+        return (kept or (isinstance(s, Reduce) and s.op == "sum")) and self.coarse(s.out)  # type: ignore[union-attr]
+
+    def is_sum(self, value: Value) -> bool:
+        """True for a sum of exponentials that one measures from their maximum, or what adds nothing to it."""
+        made = self.maker.get(value)
+        if isinstance(made, Let) and made.op == "add":
+            return self.is_sum(made.args[0])
+        return isinstance(made, Reduce) and (
+            made.op == "expsum" or (made.op == "sum" and self.weight(self.maker.get(made.arg)))
+        )
+
+    def weight(self, s: Stmt | None) -> bool:
+        """True for exp(x - max of a row) in f32."""
+        apart = self.maker.get(s.args[0]) if isinstance(s, Let) and s.op == "exp" and s.out.dtype is F32 else None
+        top = self.maker.get(apart.args[1]) if isinstance(apart, Let) and apart.op == "sub" else None
+        return isinstance(top, Reduce) and top.op == "max"
+
+
+def narrowed(kernel: Kernel) -> tuple[Kernel, bool]:
+    """The kernel with cheaper softmax weights where narrow results allow it, and whether subnormal results of its
+    exponentials matter to nobody.
+    """
+    uses = _Uses(kernel)
+    weights = {s.out for s in walk(kernel.body) if isinstance(s, Let) and uses.weight(s) and uses.coarse(s.out)}
+    shares = {
+        s
+        for s in walk(kernel.body)
+        if isinstance(s, Let)
+        and s.op == "div"
+        and s.args[0] in weights
+        and uses.is_sum(s.args[1])
+        and uses.coarse(s.out)
+    }
+    inverse = {s.args[1]: Value(f"{s.args[1].name}_inverse", F32, s.args[1].axes) for s in shares}
+    body = _rewritten(kernel.body, weights, shares, inverse)
+    sums = any(isinstance(s, Reduce) and s.op == "expsum" for s in walk(body))
+    flushes = (bool(weights) or sums) and all(_is_plain(s, weights, uses) for s in walk(kernel.body))
+    return replace(kernel, body=body), flushes
+
+
+def _rewritten(
+    body: tuple[Stmt, ...], weights: set[Value], shares: set[Let], inverse: Mapping[Value, Value]
+) -> tuple[Stmt, ...]:
+    """`body` with weights as powers of two, shares as products, and `inverse` of each sum as soon as it is there."""
+    out: list[Stmt] = []
+    for s in body:
+        ready = [s.out] if isinstance(s, (Load, Let)) else []
+        if isinstance(s, Loop):
+            out.append(replace(s, body=_rewritten(s.body, weights, shares, inverse)))
+            ready = [r.out for r in s.body if isinstance(r, Reduce)]
+        elif isinstance(s, Let) and s.out in weights:
+            scaled, factor = (Value(f"{s.out.name}_{n}", F32, a) for n, a in (("power", s.out.axes), ("scale", ())))
+            out += [Let(factor, "const", (), (("value", LOG2_E),)), Let(scaled, "mul", (s.args[0], factor))]
+            out.append(replace(s, op="exp2", args=(scaled,)))
+        elif isinstance(s, Let) and s in shares:
+            own = Value(f"{s.args[1].name}_inverse", F32, s.args[1].axes)
+            out.append(replace(s, op="mul", args=(s.args[0], own)))
+        else:
+            out.append(s)
+        for total in (v for v in ready if v in inverse):
+            one = Value(f"{total.name}_one", F32)
+            out += [Let(one, "const", (), (("value", 1.0),)), Let(inverse[total], "div", (one, total))]
+    return tuple(out)
+
+
+def _is_plain(s: Stmt, weights: set[Value], uses: _Uses) -> bool:
+    """True where flushing does not change what a statement gives: it calls no function that may meet a subnormal."""
+    if not isinstance(s, Let) or s.op in ("const", "index", "within", "cast", "round") or s.out in weights:
+        return True
+    if s.op == "log":
+        return uses.is_sum(s.args[0])
+    typed = s.args[1] if s.op == "where" else s.args[0]
+    return s.op == "exp" or "libdevice" not in operator_text(s.op, typed.dtype)
