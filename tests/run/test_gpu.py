@@ -54,7 +54,7 @@ def test_a_launch_passes_tensors_sizes_constants_and_options() -> None:
     assert constants == {"BLOCK": 256, "EVEN": 0, "num_warps": 4, **options("cuda", False)}
     launcher((x, y), (304,))
     assert function.calls[1][2]["EVEN"] == 1
-    assert options("hip") == {"enable_fp_fusion": False} and launcher.resources is None
+    assert options("hip", True) == {"enable_fp_fusion": False} and launcher.resources is None
 
 
 @pytest.mark.parametrize("current", [0, 1])
