@@ -1,0 +1,194 @@
+"""One statement of a Kernel as a line of Triton text. In: a tidied Kernel. Out: lines, and the helpers and masks that
+they use.
+
+A lane axis (a grid axis with block > 1, a tile, a serial step) is one dimension of every tensor that varies over it;
+the others have size 1 there, so that shapes meet by broadcasting. With one lane axis tensors are 1-D and what does not
+vary over it is a scalar.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Collection, Iterable
+
+from interfuse.base.text import Writer
+from interfuse.emit import triton_prelude as prelude
+from interfuse.emit.triton_index import INT32, index_text, wide_symbols
+from interfuse.emit.triton_known import Known
+from interfuse.emit.triton_lanes import lanes_of, padded
+from interfuse.emit.triton_names import inside_name, name_indices, typed_constants
+from interfuse.ir.dtypes import ALL, I64, DType
+from interfuse.ir.index import Expr, symbols, wrap
+from interfuse.lower.bounds import narrowed
+from interfuse.lower.kernel import (
+    Bound,
+    Kernel,
+    Let,
+    Load,
+    Pick,
+    Role,
+    Store,
+    Value,
+    bounds_of,
+    varies_over,
+    walk,
+)
+
+_PACK_NAMES = ("table_ptr", "members", "member", "end", "middle", "begun", "row_ptr")
+"""What the head of a packed kernel calls its own."""
+
+
+class Lines:
+    """Writes a kernel's statements; afterwards `helpers`, `used_masks` and `named` say what the head must define."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel, self.lanes, self.writer = kernel, lanes_of(kernel), Writer()
+        self.helpers: dict[str, None] = {}
+        self.used_masks: set[str] = set()
+        self._taken = {
+            *keyword.kwlist,
+            *prelude.HELPERS,
+            "tl",
+            "triton",
+            "libdevice",
+            "float",
+            "range",
+            "program",
+            "at",
+            kernel.name,
+            *(_PACK_NAMES if kernel.packed else ()),
+            *kernel.symbols,
+            *(f"{p.name}_ptr" for p in kernel.params),
+            *(n for a in kernel.axes for n in (a.name, f"{a.name}_start")),
+            *(x.mask for x in self.lanes.values()),
+            *(x.extent for x in self.lanes.values() if x.axis.among),
+            *(n for p in kernel.picks for n in (p.symbol.name, inside_name(p))),
+        }
+        self._looked_up: frozenset[Pick] = frozenset()
+        self._names: dict[Value, str] = {}
+        statements = walk(kernel.body)
+        self.known = Known(statements, self.lanes)
+        self._literals = {
+            s.out: prelude.literal(dict(s.attrs)["value"], s.out.dtype)
+            for s in statements
+            if isinstance(s, Let) and s.op == "const"
+        }
+        self._typed = typed_constants(statements, self._literals)
+        accesses = [s for s in statements if isinstance(s, (Load, Store))]
+        self.exprs = [narrowed(s.index, bounds_of(s)) for s in accesses]
+        self.exprs += [wrap(dict(s.attrs)["expr"]) for s in statements if isinstance(s, Let) and s.op == "index"]
+        self.exprs += [e for s in statements for b in bounds_of(s) for e in (b.expr, *b.ends)]
+        self.exprs += [wrap(d) for d in (*(a.extent for a in kernel.axes), *(p.extent for p in kernel.picks))]
+        self.exprs += [wrap(end) for a in kernel.axes if a.among for end in kernel.ends(a)]
+        places = frozenset(p.symbol.name for p in kernel.picks)
+        by_role = sorted(kernel.axes, key=lambda a: (Role.GRID, Role.SERIAL, Role.TILE).index(a.role))
+        self.wide = wide_symbols(self.exprs, (*(a.name for a in by_role), *kernel.symbols), places)
+        self.wide |= {a.name for a in kernel.axes if padded(a) > INT32}
+        self.named = name_indices(accesses)
+        self._taken.update(self.named.values())
+
+    # --- names and operands
+
+    def _name(self, value: Value) -> str:
+        """The value's name in the text: its own, with underscores where that is taken."""
+        found = self._names.get(value)
+        if found is None:
+            found = self._names[value] = self._own(re.sub(r"\W", "_", value.name))
+        return found
+
+    def _operand(self, value: Value) -> str:
+        return self._literals[value] if value in self._literals and value not in self._typed else self._name(value)
+
+    def index(self, e: Expr) -> str:
+        """An index as text; a number that multiplies and is the extent of a row's axis is written by its name."""
+        sizes = {lane.axis.extent: lane.extent for lane in self.lanes.values() if lane.axis.role is not Role.GRID}
+        return index_text(e, str, lambda n: sizes.get(n, str(n)) if n > 1 else str(n))
+
+    def _at(self, param: str, e: Expr, within: tuple[Bound, ...] = ()) -> str:
+        if e.op == "const" and e.value == 0:
+            return f"{param}_ptr"
+        return f"{param}_ptr + {self.named.get(e) or self.index(narrowed(e, within))}"
+
+    def _within(self, bounds: tuple[Bound, ...]) -> str:
+        """A test of bounds as text, in brackets where it is joined to others; "" for none."""
+        tests = [f"({self.index(b.expr)} >= {self.index(wrap(b.lo))})" for b in bounds if b.lo is not None]
+        tests += [f"({self.index(b.expr)} < {self.index(wrap(b.hi))})" for b in bounds if b.hi is not None]
+        return " & ".join(tests)
+
+    def _mask(self, axes: Collection[str]) -> str:
+        """The mask of an access that varies over `axes`; "" where every lane is inside."""
+        needed = [lane.mask for lane in self.lanes.values() if lane.axis.name in axes and lane.passes_end]
+        self.used_masks.update(needed)
+        return " & ".join(needed)
+
+    def _note_helpers(self, found: str) -> str:
+        for name in re.findall(r"(?<![\w.])\w+", found):
+            if name in prelude.HELPERS and name not in self.helpers:
+                self._note_helpers(prelude.HELPERS[name].partition("(")[2])  # those that it uses itself go first
+                self.helpers[name] = None
+        return found
+
+    def _convert(self, expression: str, source: DType, target: DType) -> str:
+        return self._note_helpers(prelude.convert(expression, source, target))
+
+    def _as(self, value: Value, target: DType) -> str:
+        return self._note_helpers(self.known.converted(value, self._operand(value), target))
+
+    # --- statements without loops
+
+    def _load(self, s: Load) -> None:
+        dtype, lanes = self.kernel.param(s.param).dtype, self._mask(varies_over(s))
+        mask = " & ".join(filter(None, (lanes, self._within(s.within), *map(self._look_up, s.picks))))
+        other = f", other={prelude.literal(float('nan') if dtype.is_float else 0, dtype)}" if s.picks else ""
+        found = f"tl.load({self._at(s.param, s.index, s.within)}{f', mask={mask}' if mask else ''}{other})"
+        self.writer.line(f"{self._name(s.out)} = {self._convert(found, dtype, s.out.dtype)}")
+
+    def _look_up(self, p: Pick) -> str:
+        """The name of the mask that tells where a pick lies inside; the pick itself is written once a scope."""
+        if p not in self._looked_up:
+            name, size = p.symbol.name, self.index(wrap(p.extent))
+            place = f"{self._operand(p.value)}{'' if p.value.dtype is I64 else '.to(tl.int64)'}"
+            self.writer.line(f"{name} = {place}")
+            if p.wraps:
+                self.writer.line(f"{name} = tl.where({name} < 0, {name} + {size}, {name})")
+            self.writer.line(f"{inside_name(p)} = ({name} >= 0) & ({name} < {size})")
+            self._looked_up |= {p}
+        return inside_name(p)
+
+    def _store(self, s: Store) -> None:
+        mask = self._mask({x.name for x in symbols(s.index)} | set(s.arg.axes))
+        value = self._as(s.arg, self.kernel.param(s.param).dtype)
+        self.writer.line(f"tl.store({self._at(s.param, s.index)}, {value}{f', mask={mask}' if mask else ''})")
+
+    def _let(self, s: Let) -> None:
+        if s.op == "const":
+            if s.out in self._typed:
+                kind = prelude.TYPES[s.out.dtype]
+                self.writer.line(f"{self._name(s.out)} = tl.full((), {self._literals[s.out]}, {kind})")
+            return
+        args = [self._operand(a) for a in s.args]
+        if s.op == "index":
+            found = f"tl.cast({self.index(wrap(dict(s.attrs)['expr']))}, {prelude.TYPES[s.out.dtype]})"
+        elif s.op == "within":
+            found = self._within(bounds_of(s))
+            found = found[1:-1] if "&" not in found else found
+        elif s.op == "cast":
+            found = self._as(s.args[0], s.out.dtype)
+        elif s.op == "round":
+            narrow = ALL[dict(s.attrs)["to"]]
+            found = self._convert(self._convert(args[0], s.out.dtype, narrow), narrow, s.out.dtype)
+        else:
+            found = self._note_helpers(self.known.text(s)).format(*args)
+        self.writer.line(f"{self._name(s.out)} = {found}{f'  # {s.note}' if s.note else ''}")
+
+    def _lines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.writer.line(self._note_helpers(line))
+
+    def _own(self, wish: str) -> str:
+        """A free name like `wish`."""
+        while wish in self._taken:
+            wish += "_"
+        self._taken.add(wish)
+        return wish
