@@ -52,6 +52,10 @@ class LaunchError(InterfuseError):
     """A kernel could not be launched; the region runs the library path instead."""
 
 
+class CounterError(InterfuseError):
+    """Hardware counters cannot be read here; the ledger says so, and its bytes stay counted ones."""
+
+
 class DataError(InterfuseError):
     """A kernel met an index outside what it picks from; the region's captured calls run on its inputs and report it."""
 

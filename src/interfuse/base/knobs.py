@@ -50,6 +50,7 @@ class Knobs:
     cache_dir: Path = _knob("INTERFUSE_CACHE", "folder of built kernels and race results", factory=_default_cache)
     cache: bool = _knob("INTERFUSE_USE_CACHE", "use the on-disk cache; 0 builds into a throw-away folder", True)
     cxx: str = _knob("INTERFUSE_CXX", "C++ compiler for CPU kernels", "g++")
+    ncu: str = _knob("INTERFUSE_NCU", "Nsight Compute's command, which reads memory counters", "ncu")
     vector: str = _knob("INTERFUSE_VECTOR", "CPU vector extension: native, avx512, avx2 or portable", "native")
     workers: int = _knob("INTERFUSE_WORKERS", "processes that compile kernels side by side; 0 takes one a core", 0)
     pool_mib: int = _knob(

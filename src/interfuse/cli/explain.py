@@ -18,6 +18,9 @@ def explain(
     measure: Annotated[bool, typer.Option(help="run the model beside eager, or only plan, build and race")] = True,
     region: Annotated[str, typer.Option(help="show this region in full instead of the whole ledger")] = "",
     rounds: Annotated[int, typer.Option(min=1, help="timed runs of each contender")] = 30,
+    counters: Annotated[
+        bool, typer.Option("--counters", help="also read what crosses device memory from hardware counters (ncu)")
+    ] = False,
     race: Race = None,
     off: Off = None,
 ) -> None:
@@ -32,6 +35,7 @@ def explain(
             peers=peer or (),
             rounds=rounds,
             name=target,
+            counters=target if counters else "",
             watch=watch,
             **chosen(race, off),
         )

@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 
-from interfuse.base.errors import OptionError
+from interfuse.base.errors import CounterError, OptionError
 from interfuse.base.record import Record
 from interfuse.driver.backend import DISABLED, Backend
 from interfuse.driver.begin import begin
 from interfuse.driver.bench import check_peers
 from interfuse.driver.compiler import Watcher
+from interfuse.driver.counters import count
 from interfuse.driver.measure import measure_model, model_name, named
 from interfuse.driver.options import Options, mapping, read
 from interfuse.report.ledger import Ledger, ledger
@@ -61,6 +62,7 @@ def explain(
     rounds: int = 30,
     name: str = "",
     grad: bool = False,
+    counters: str = "",
     watch: Watcher | None = None,
     **options: Any,
 ) -> Ledger:
@@ -70,6 +72,8 @@ def explain(
     peers           other compilers to measure beside: "inductor"
     rounds          interleaved timed runs of each contender
     grad            True keeps gradients on, so that the forward and backward graphs of training are compiled
+    counters        how the command line names this model ("package.module:function"): what its regions read from and
+                    write to device memory is then read from hardware counters, in a process that runs it again
     The ledger's times are medians in milliseconds; its errors are root mean squares against a float64 run. ModelError
     where PyTorch itself cannot run the model, OptionError where option `off` names no region, for peers that are not
     to be measured, and for no rounds.
@@ -90,4 +94,18 @@ def explain(
             records.append(measure_model(model, begun.fast, begun.inputs, begun.kwargs, peers, rounds, label, watch))
         else:
             records.append(named(model, begun.inputs, begun.kwargs, label))
+        if counters:
+            records.append(_counters(begun.backend, counters, watch))
     return ledger(records)
+
+
+def _counters(backend: Backend, target: str, watch: Watcher | None) -> Record:
+    """Read hardware counters into the records of the compiled graphs; what keeps them from being read is a warning."""
+    found = Record()
+    if watch is not None:
+        watch("memory counters")
+    try:
+        count(backend.compiled, target, backend.options.knobs())
+    except CounterError as error:
+        found.add("warning", "counters", error=str(error))
+    return found

@@ -14,7 +14,7 @@ from rich.text import Text
 from interfuse.report.figures import figure, percent, plain_table
 from interfuse.report.values import Account, Region
 
-KIB = 1024
+KIB, MIB = 1 << 10, 1 << 20
 
 
 def lines(region: Region, account: Account) -> Iterator[str]:
@@ -26,6 +26,7 @@ def lines(region: Region, account: Account) -> Iterator[str]:
         share = "" if not took else f"; {how} {figure(took)} us, {percent(region.ceiling_us / took)} of that speed"
         source = "measured" if model.profiled else "the table's"
         yield f"ceiling: {figure(region.ceiling_us)} us to move the bytes once, at {source} bandwidth{share}"
+    yield from _from_counters(region, account)
     if choice.flops is not None and choice.bytes and model.bandwidth and model.peak_flops:
         density, ridge = choice.flops / choice.bytes, model.peak_flops / model.bandwidth
         side = "memory-bound" if density < ridge else "compute-bound"
@@ -33,6 +34,20 @@ def lines(region: Region, account: Account) -> Iterator[str]:
     if choice.parts:
         times = ", ".join(f"{name} {figure(us)}" for name, us in choice.parts if us)
         yield f"predicted, us: {times}; {choice.bound} takes longest"
+
+
+def _from_counters(region: Region, account: Account) -> Iterator[str]:
+    """What hardware counters say of the candidate that runs: bytes beside counted ones, and the speed of these."""
+    choice, moved = region.choice, region.choice.dram_bytes
+    if moved is None:
+        return
+    sides = f"read {figure(choice.dram_read / MIB)}, wrote {figure(choice.dram_written / MIB)} MiB"  # type: ignore[operator]
+    beside = f", {percent(moved / choice.bytes)} of the bytes counted" if choice.bytes else ""
+    speed = ""
+    if choice.median_us and choice.dram_us:
+        rate, share = moved / choice.median_us / 1e3, percent(choice.dram_us / choice.median_us)
+        speed = f"; at {figure(rate)} GB/s, {share} of the speed that these bytes allow"
+    yield f"counters: {sides}{beside}{speed}"
 
 
 def kernels(region: Region, account: Account) -> Table | None:

@@ -93,7 +93,14 @@ def _regions(record: Record) -> list[Region]:
     events = list({e.subject: e for e in record.of("region")}.values())
     # An equal region shares the race that was run for the first of its kind.
     shared = {_kind(e): races[e.subject] for e in reversed(events) if e.subject in races}
-    return [_region(e, races.get(e.subject) or shared.get(_kind(e)) or {}, failed) for e in events]
+    counted: dict[Any, dict[str, dict[str, Any]]] = {}
+    kinds = {e.subject: _kind(e) for e in events}
+    for e in record.of("counters"):
+        counted.setdefault(kinds.get(e.subject), {})[e.facts["label"]] = e.facts
+    return [
+        _region(e, races.get(e.subject) or shared.get(_kind(e)) or {}, failed, counted.get(_kind(e), {}))
+        for e in events
+    ]
 
 
 def _kind(event: Event) -> tuple[Any, ...]:
@@ -106,9 +113,9 @@ def _kind(event: Event) -> tuple[Any, ...]:
     )
 
 
-def _region(event: Event, race: dict[str, Any], failed: dict[str, str]) -> Region:
+def _region(event: Event, race: dict[str, Any], failed: dict[str, str], counted: dict[str, dict[str, Any]]) -> Region:
     facts = event.facts
-    candidates = tuple(_candidate(c, race) for c in facts["candidates"])
+    candidates = tuple(_candidate(c, race, counted.get(c["label"], {})) for c in facts["candidates"])
     labels = [c.label for c in candidates]
     chosen, reason = facts["chosen"], facts.get("reason", "")
     if race.get("chosen") in labels:
@@ -134,12 +141,12 @@ def _region(event: Event, race: dict[str, Any], failed: dict[str, str]) -> Regio
     )
 
 
-def _candidate(facts: dict[str, Any], race: dict[str, Any]) -> Candidate:
+def _candidate(facts: dict[str, Any], race: dict[str, Any], counted: dict[str, Any]) -> Candidate:
     time = race.get("times", {}).get(facts["label"], {})
     error = race.get("errors", {}).get(facts["label"], {})
     return _from(
         Candidate,
-        {**facts, **time},
+        {**facts, **time, **{k: v for k, v in counted.items() if k != "label"}},
         error_rms=error.get("rms"),
         error_share=error.get("share"),
         parts=tuple((name, us) for name, us in facts.get("parts", ())),
@@ -184,6 +191,7 @@ def _row(group: Sequence[Region]) -> Row:
         label=first.choice.label,
         reason=first.reason,
         ceiling_us=_sum(r.ceiling_us for r in group),
+        dram_bytes=change(lambda r: r.library.dram_bytes, lambda r: r.choice.dram_bytes),
     )
 
 
@@ -200,7 +208,15 @@ def _totals(records: Sequence[Record], regions: Sequence[Region], measures: Sequ
         time_ms=Change(eager.median_ms, ours.median_ms),
         error_rms=Change(eager.error_rms, ours.error_rms),
         peak_bytes=Change(eager.peak_bytes, ours.peak_bytes),
+        dram_bytes=_from_counters(regions),
     )
+
+
+def _from_counters(regions: Sequence[Region]) -> Change:
+    """Of the regions for which both ways were counted; nothing where none was."""
+    pairs = [(r.library.dram_bytes, r.choice.dram_bytes) for r in regions]
+    known = [(before, after) for before, after in pairs if before is not None and after is not None]
+    return Change(_sum(before for before, _ in known), _sum(after for _, after in known))
 
 
 def _counted(records: Sequence[Record], what: str) -> Change:

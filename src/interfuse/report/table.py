@@ -138,6 +138,8 @@ def _totals_table(totals: Totals, measures: tuple[Measure, ...]) -> Table:
         ["" if p.launches is None else str(p.launches) for p in peers],
     )
     add("memory traffic", t.bytes, " MiB", MIB, percent(t.bytes), "counted")
+    if t.dram_bytes.after is not None:
+        add("crossed memory", t.dram_bytes, " MiB", MIB, percent(t.dram_bytes), "hardware counters, regions alone")
     add(
         "time",
         t.time_ms,
@@ -182,11 +184,13 @@ def _timing_note(measures: tuple[Measure, ...]) -> str:
 
 def _rows_table(rows: tuple[Row, ...], roomy: bool) -> Table:
     """One line a row; where there is little room, predictions are left out and decisions go below (_decision_lines)."""
+    counted = any(row.dram_bytes.after is not None for row in rows)
     table = plain_table(
         ("region", "left"),
         ("times", "right"),
         ("launches", "right"),
         ("traffic MiB", "right"),
+        *([("counters MiB", "right")] if counted else []),
         *([("predicted us", "right")] if roomy else []),
         ("measured us", "right"),
         *([("ceiling", "right")] if roomy else []),
@@ -200,6 +204,7 @@ def _rows_table(rows: tuple[Row, ...], roomy: bool) -> Table:
             str(row.times),
             _whole(row.launches),
             _arrow(row.bytes, MIB),
+            *([] if not counted else ["" if row.dram_bytes.after is None else _arrow(row.dram_bytes, MIB)]),
             *([predicted] if roomy else []),
             _arrow(row.measured_us),
             *(["" if row.of_ceiling is None else f"{100 * row.of_ceiling:.0f} %"] if roomy else []),
@@ -226,10 +231,12 @@ def _decision_lines(rows: tuple[Row, ...]) -> Iterator[str]:
 
 
 def _candidates_table(region: Region) -> Table:
+    counted = any(c.dram_bytes is not None for c in region.candidates)
     table = plain_table(
         ("candidate", "left"),
         ("launches", "right"),
         ("traffic MiB", "right"),
+        *([("counters MiB", "right")] if counted else []),
         ("predicted us", "right"),
         ("measured us", "right"),
         ("error, rms", "right"),
@@ -242,6 +249,7 @@ def _candidates_table(region: Region) -> Table:
             Text(c.label + mark),
             str(c.launches),
             figure(c.bytes / MIB),
+            *([] if not counted else ["" if c.dram_bytes is None else figure(c.dram_bytes / MIB)]),
             predicted(c),
             _measured(c),
             _scientific(c.error_rms),

@@ -68,7 +68,8 @@ class Candidate:
     """One way to run a region: counted bytes, operations and launches, predicted microseconds, what the race measured.
 
     `parts` are the microseconds that the cost model gives to each thing that takes time, `ceiling_us` what moving the
-    bytes alone would take, `kernels` the generated kernels that it launches.
+    bytes alone would take, `kernels` the generated kernels that it launches. `dram_*` is what hardware counters
+    say that it read from and wrote to device memory, and the microseconds that this takes at the device's bandwidth.
     """
 
     label: str
@@ -86,6 +87,14 @@ class Candidate:
     ceiling_us: float | None = None
     flops: float | None = None
     kernels: tuple[str, ...] = ()
+    dram_read: int | None = None
+    dram_written: int | None = None
+    dram_us: float | None = None
+
+    @property
+    def dram_bytes(self) -> int | None:
+        """Bytes that crossed device memory, by hardware counters."""
+        return None if self.dram_read is None or self.dram_written is None else self.dram_read + self.dram_written
 
     @property
     def bound(self) -> str:
@@ -152,7 +161,7 @@ class Row:
 
     `measured_us` is the race's: the library's time, then the chosen candidate's. `error_ratio` is the worst region's
     error against float64 over the library's; `reason` is the first region's. `ceiling_us` is what moving the bytes
-    alone would take.
+    alone would take, `dram_bytes` what hardware counters say.
     """
 
     name: str
@@ -166,6 +175,7 @@ class Row:
     label: str
     reason: str
     ceiling_us: float | None = None
+    dram_bytes: Change = Change()
 
     @property
     def of_ceiling(self) -> float | None:
@@ -175,7 +185,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Totals:
-    """The whole model: counted launches and bytes, launches that the profiler saw, times, rms error, peak memory."""
+    """The whole model: counted launches and bytes, launches that the profiler saw, times, rms error, peak memory.
+
+    `dram_bytes` is what hardware counters say of the regions that they were read for.
+    """
 
     launches: Change
     profiled_launches: Change
@@ -184,6 +197,7 @@ class Totals:
     time_ms: Change
     error_rms: Change
     peak_bytes: Change
+    dram_bytes: Change = Change()
 
 
 @dataclass(frozen=True)

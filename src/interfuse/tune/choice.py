@@ -110,6 +110,23 @@ def settled(plan: Plan, place: Place, device_key: str, knobs: Knobs, record: Rec
     return replace(plan, regions=tuple(regions))
 
 
+def chosen_so(planned: Plan, decided: Plan, device_key: str, knobs: Knobs) -> dict[str, Choice]:
+    """The choices of a plan whose regions were raced or settled, by region key; `planned` is that plan before."""
+    lock = read_lock(knobs.lock) if knobs.lock else {}
+    store = Store(knobs.cache_dir / "results.sqlite" if knobs.cache else None)
+    found: dict[str, Choice] = {}
+    try:
+        for region, final in zip(planned.regions, decided.regions, strict=True):
+            if len(region.candidates) < 2 or trial.sizes_of(region, planned.graph) is None:
+                continue
+            key = trial.region_key(region, planned.graph, device_key)
+            known = (lock.get(key) or Choice.from_json(store.get(stored_key(key)))) if final.settled else None
+            found[key] = known or Choice(final.choice.label, region=region.name)
+    finally:
+        store.close()
+    return found
+
+
 def _chosen(region: Region, choice: Choice, place: Place, origin: str, subject: str, record: Record) -> Region:
     """The region with the choice and the library; as it is, with a warning, where the choice cannot be had."""
     base = next((c for c in region.candidates if c.label == choice.candidate), None)
