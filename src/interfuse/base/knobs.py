@@ -46,6 +46,7 @@ class Knobs:
     off: str = _knob("INTERFUSE_OFF", "comma-separated region names (or their parts) that stay on the library path", "")
     race: bool = _knob("INTERFUSE_RACE", "measure fused regions against the library and keep the faster", True)
     race_seconds: float = _knob("INTERFUSE_RACE_SECONDS", "longest time one compile may spend racing, in seconds", 20.0)
+    correct: bool = _knob("INTERFUSE_CORRECT", "correct predictions by what races have measured on this device", True)
     lock: str = _knob("INTERFUSE_LOCK", "lock file of measured choices, which its regions take without measuring", "")
     cache_dir: Path = _knob("INTERFUSE_CACHE", "folder of built kernels and race results", factory=_default_cache)
     cache: bool = _knob("INTERFUSE_USE_CACHE", "use the on-disk cache; 0 builds into a throw-away folder", True)

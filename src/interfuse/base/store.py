@@ -46,6 +46,19 @@ class Store:
         text = json.dumps(value, sort_keys=True)
         self._run("INSERT OR REPLACE INTO results VALUES (?, ?, ?)", (key, text, time.time()))
 
+    def under(self, prefix: str) -> dict[str, Any]:
+        """The values of all keys that begin with `prefix`, in the keys' order."""
+        rows = self._run(
+            "SELECT key, value FROM results WHERE key >= ? AND key < ? ORDER BY key", (prefix, prefix + "\U0010ffff")
+        )
+        found: dict[str, Any] = {}
+        for key, text in rows:
+            try:
+                found[key] = json.loads(text)
+            except ValueError:
+                continue
+        return found
+
     def close(self) -> None:
         """Close the file."""
         with self._lock:

@@ -20,6 +20,9 @@ from interfuse.build.cache import MANIFEST, Cache, open_cache
 RESULTS = "results.sqlite"
 """The file of race results in the cache folder."""
 
+PREDICTED = "predicted "
+"""How the keys begin under which the same file keeps what predictions came to (tune/corrections.py)."""
+
 
 @dataclass(frozen=True)
 class Kept:
@@ -51,7 +54,7 @@ class Contents:
             return 0
         try:
             with closing(sqlite3.connect(path.resolve().as_uri() + "?mode=ro", uri=True, timeout=5)) as db:
-                return int(db.execute("SELECT count(*) FROM results").fetchone()[0])
+                return int(db.execute(f"SELECT count(*) FROM results WHERE key NOT LIKE '{PREDICTED}%'").fetchone()[0])
         except sqlite3.Error as error:
             raise CacheError(
                 f"{path} cannot be read ({error}): run interfuse cache verify, which sets it aside."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -15,6 +15,7 @@ class Estimate:
             add up to more than `seconds`
     floor   seconds that moving the bytes alone would take, launch included
     flops   operations
+    factor  what races have shown that the prediction must be multiplied by; it is in `seconds`
     """
 
     seconds: float
@@ -22,6 +23,16 @@ class Estimate:
     parts: tuple[tuple[str, float], ...] = ()
     floor: float = 0.0
     flops: float = 0.0
+    factor: float = 1.0
+
+    @property
+    def uncorrected(self) -> float:
+        """Seconds without the factor."""
+        return self.seconds / self.factor
+
+    def times(self, factor: float) -> Estimate:
+        """The prediction corrected by a factor."""
+        return self if factor == 1.0 else replace(self, seconds=self.seconds * factor, factor=self.factor * factor)
 
 
 def in_turn(estimates: Sequence[Estimate], launch: float = 0.0, gap: float = 0.0) -> Estimate:
@@ -44,4 +55,5 @@ def in_turn(estimates: Sequence[Estimate], launch: float = 0.0, gap: float = 0.0
         tuple(parts.items()),
         sum(e.floor for e in estimates) - saved,
         sum(e.flops for e in estimates),
+        total / sum(e.uncorrected for e in estimates) if total else 1.0,
     )

@@ -48,7 +48,7 @@ SPECIAL: Mapping[str, tuple[str, float]] = {
     "tanh": ("exp", 1.5),
     "pow": ("exp", 6.0),
     "erf": ("erf", 1.0),
-    "normal_cdf": ("erf", 1.2),
+    "normal_cdf": ("erf", 0.8),
     "div": ("div", 1.0),
     "sqrt": ("div", 1.0),
     "rsqrt": ("div", 0.5),
@@ -71,7 +71,7 @@ class Features:
     again, span       bytes that a program reads a second time or oftener, over all programs, and the bytes of a program
                       that lie between one reading and the next
     slots             plain operations on an element; exp, erf, div: elements times how often one of these is needed
-    trips             steps that a program walks one after the other
+    trips             steps that a program walks one after the other, `stages` of them under way at once
     meets             reductions and scans for whose result all of a program waits
     """
 
@@ -90,11 +90,12 @@ class Features:
     div: float
     trips: int
     meets: float
+    stages: int = 1
 
     def __add__(self, other: Features) -> Features:
         """Both in one launch: what is counted adds up, a program is the larger of the two."""
         both = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
-        largest = ("warps", "lanes", "span", "trips", "meets")
+        largest = ("warps", "lanes", "span", "trips", "meets", "stages")
         return Features(**{n: max(pair) if n in largest else sum(pair) for n, pair in both.items()})
 
 
@@ -122,9 +123,9 @@ class _Counter:
                 trips += self.steps[s.axis] if self.kernel.axis(s.axis).role is Role.SERIAL else 1
             elif isinstance(s, (Load, Store)):
                 param = self.kernel.param(s.param)
-                asked = self._asked(s, param)
-                through += asked * self._sectors(s, param)
-                requests += asked / (WARP * param.dtype.bytes * self._vector(s, param))
+                asked, sectors = self._asked(s, param), self._sectors(s, param)
+                through += asked * sectors
+                requests += asked * min(sectors, 1.0) / (WARP * param.dtype.bytes * self._vector(s, param))
                 work["slots"] += asked / param.dtype.bytes
                 if isinstance(s, Load):
                     seen.setdefault((s.param, s.index), []).append(asked)
@@ -148,6 +149,7 @@ class _Counter:
             **work,
             trips=trips,
             meets=meets,
+            stages=self.kernel.stages,
         )
 
     def _over(self, names: frozenset[str] | tuple[str, ...]) -> float:
@@ -162,7 +164,9 @@ class _Counter:
         return self._over(varies_over(s)) * within * param.dtype.bytes
 
     def _sectors(self, s: Load | Store, param: Param) -> float:
-        """How many times what is wanted is fetched: whole sectors, of which neighbouring lanes use a part."""
+        """How many times what is wanted is fetched: whole sectors, of which neighbouring lanes use a part, or which
+        they share where they want the same.
+        """
         lanes = [a for a in self.kernel.axes if a.block > 1 and a.name in varies_over(s)]
         most = SECTOR / param.dtype.bytes if lanes else 1.0
         return min([most, *(self._along(s, param, a) for a in lanes if not _told(s, a.name))])
@@ -174,7 +178,7 @@ class _Counter:
         at = {x.name: self.extents.get(x.name, 0) // 2 for x in symbols(s.index)} | dict(self.sizes)
         places = [evaluate(s.index, at | {axis.name: first + k}) * param.dtype.bytes for k in range(count)]
         sectors = len({place // SECTOR for place in places})
-        return max(1.0, sectors * SECTOR / (count * param.dtype.bytes))
+        return sectors * SECTOR / (count * param.dtype.bytes)
 
     def _vector(self, s: Load | Store, param: Param) -> int:
         """The elements that a thread asks for at once: side by side, and aligned whatever the other indices are."""

@@ -51,32 +51,44 @@ class Fit:
     slots       share of the device's rate at which plain operations run
     special     how many times the measured exp, erf and div take within a kernel
     step        seconds that a program waits for memory before its first result
-    later       the same at each later step
+    later       the same at each later step, where nothing is fetched ahead
     meet        seconds of one meeting of a program's warps
     registers   registers of a thread for each element that it holds; `base` for none
     unit        bytes a second that one unit can ask for
     requests    memory instructions of a warp that one unit takes a second
+    slack       how many times the time of its bytes a kernel of the library takes
+    single      plain operations that the library takes for an element where it takes one at a time, at the full rate
+    across      the same for an element that goes across memory
+    walk        seconds of each step of a scan that the library walks one by one
+    join        seconds that threads of a kernel of the library wait for each other in a reduction
+    warps       warps of a unit that keep its arithmetic busy
     lost        share of the last-level cache from which on what is read again is lost
     """
 
-    sharp: float = 8.0
+    sharp: float = 6.0
     near: float = 1.2
-    slots: float = 0.6
-    special: float = 0.95
-    step: float = 1.23e-6
-    later: float = 0.02e-6
-    meet: float = 0.024e-6
+    slots: float = 0.8
+    special: float = 0.9
+    step: float = 0.8e-6
+    later: float = 0.67e-6
+    meet: float = 0.15e-6
     registers: float = 2.6
     base: float = 20.0
-    unit: float = 55e9
-    requests: float = 0.24e9
+    unit: float = 70e9
+    requests: float = 0.25e9
+    slack: float = 1.15
+    single: float = 95.0
+    across: float = 235.0
+    walk: float = 0.39e-6
+    join: float = 1.5e-6
+    warps: float = 18.0
     lost: float = 0.5
 
 
 FITTED = Fit()
-ERROR, ERROR_UNMEASURED = 0.6, 0.6
-"""Error bars. On one H200 half of the measured candidates lie within 0.1 of their prediction and nine of ten within
-about 0.6; on devices that were not measured nobody has looked.
+ERROR, ERROR_UNMEASURED = 0.4, 0.6
+"""Error bars: about nine of ten candidates of cases that the numbers were not fitted to lie within the first on one
+H200 (`python -m bench.fit`); on devices that were not measured nobody has looked.
 """
 
 
@@ -94,11 +106,12 @@ def predicted(f: Features, profile: DeviceProfile, fit: Fit = FITTED) -> Estimat
         f.through / min(fit.near * profile.rate("near", f.through), busy * fit.unit),
         f.requests / (busy * fit.requests),
     )
-    rates, share = dict(profile.rates), busy / profile.units
+    rates, share = dict(profile.rates), min(1.0, f.programs * f.warps / (profile.units * fit.warps))
     special = sum(n / rates[op] for op, n in (("exp", f.exp), ("erf", f.erf), ("div", f.div)) if op in rates)
     arithmetic = (f.slots / (fit.slots * profile.flops_of("f32") / 2) + fit.special * special) / share
     waves = max(1.0, f.programs / at_once)
-    waiting = waves * (fit.step + fit.later * max(f.trips - 1, 0) + fit.meet * f.meets)
+    later = fit.later / max(f.stages - 1, 1)  # all stages but one fetch while that one is worked on
+    waiting = waves * (fit.step + later * max(f.trips - 1, 0) + fit.meet * f.meets)
     parts = (("memory", memory), ("cache", cache), ("arithmetic", arithmetic), ("waiting", waiting))
     work = sum(seconds**fit.sharp for _, seconds in parts) ** (1 / fit.sharp)
     launch = profile.replay or profile.launch

@@ -106,12 +106,12 @@ def _held(param: Param, sizes: Sizes | None) -> int:
 
 def _distinct(node: Node, sizes: Sizes | None) -> int:
     """The distinct elements behind a value: those that its views really reach in the buffer they look at."""
-    layout = _view(node)
+    layout = view(node)
     return _count(product(tuple(d for d, s in zip(node.shape, layout.strides, strict=True) if s != 0)), sizes)
 
 
-def _view(node: Node) -> Layout:
+def view(node: Node) -> Layout:
     """How `node` lies in the buffer under its chain of movements; contiguous where the chain ends or needs a copy."""
     if node.op not in MOVES:
         return contiguous(node.shape)
-    return view_of(node, _view(node.inputs[0])) or contiguous(node.shape)
+    return view_of(node, view(node.inputs[0])) or contiguous(node.shape)

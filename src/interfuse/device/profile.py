@@ -42,6 +42,7 @@ class DeviceProfile:
     shared_block, shared_unit     bytes of shared memory that one program, one unit may take
     registers, thread_registers   32-bit registers of a unit, and the most for one thread
     threads     threads in flight on a unit
+    corrections what predictions of a schedule family are multiplied by, where races have shown them to be off
     measured    True where MEASURED come from a probe of this very device
     """
 
@@ -65,6 +66,7 @@ class DeviceProfile:
     barrier: float = 0.0
     rates: Named = ()
     curves: tuple[tuple[str, Curve], ...] = ()
+    corrections: Named = ()
     measured: bool = False
 
     def flops_of(self, dtype: str) -> float:
@@ -91,6 +93,10 @@ class DeviceProfile:
     def seconds(self, curve: str, moved: float) -> float:
         """Seconds in which a kernel moves `moved` bytes, by the curve named."""
         return moved / self.rate(curve, moved) if moved > 0 else 0.0
+
+    def correction(self, family: str) -> float:
+        """What predicted seconds of the family are multiplied by."""
+        return dict(self.corrections).get(family, 1.0)
 
     def scaled(self, share: float) -> DeviceProfile:
         """A device with `share` times the bandwidth and the arithmetic."""
@@ -149,6 +155,9 @@ class DeviceProfile:
             f"  {name}, GB/s: " + ", ".join(f"{_size(moved)} {rate / 1e9:.4g}" for moved, rate in points)
             for name, points in self.curves
         ]
+        if self.corrections:
+            by_family = ", ".join(f"{family} x{by:.2f}" for family, by in self.corrections)
+            lines.append(f"  predictions corrected by races: {by_family}")
         lines.append("  measured here" if self.measured else "  from the table, not measured")
         return "\n".join(lines)
 

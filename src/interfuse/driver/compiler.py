@@ -178,7 +178,8 @@ def _compile(
             if device.is_capturing():
                 record.add("warning", "race", error=CAPTURING)
             else:
-                chosen = race_plan(chosen, launchers, device.torch_device, device.key(), knobs, record, told)
+                probed = device.probe_key if knobs.correct else ""
+                chosen = race_plan(chosen, launchers, device.torch_device, device.key(), knobs, record, told, probed)
             found.plans["race"] = chosen
     with stage("program"):
         program = Program(chosen, launchers, record, pool_bytes=knobs.pool_mib << 20)

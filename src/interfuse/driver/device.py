@@ -46,6 +46,7 @@ from interfuse.run import gpu as run_gpu
 from interfuse.run.gpu_pack import PackLauncher
 from interfuse.run.providers import probe as probe_provider
 from interfuse.tune import probe
+from interfuse.tune.corrections import corrected
 
 Launchers = Mapping[str, Any]
 Built = tuple[Launchers, Mapping[str, str]]
@@ -126,7 +127,8 @@ def device_of(name: str, knobs: Knobs, record: Record | None = None) -> Device:
         return known
     store = Store(path, record)
     try:
-        return replace(known, profile=probe.stored(known.profile, store, known.probe_key))
+        profile = probe.stored(known.profile, store, known.probe_key)
+        return replace(known, profile=corrected(profile, store, known.probe_key) if knobs.correct else profile)
     finally:
         store.close()
 

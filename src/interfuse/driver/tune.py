@@ -113,7 +113,7 @@ def _tuned(region: Region, plan: Plan, device: Device, knobs: Any) -> tuple[Choi
     enough to trust them; None where nothing ran.
     """
     place = Place(device.target, device.profile, dict(plan.graph.hints))
-    bases = [c for c in region.candidates if any(isinstance(s, KernelStep) for s in c.steps)]
+    bases = [c for c in region.candidates if any(isinstance(s, (KernelStep, PackStep)) for s in c.steps)]
     asked: dict[str, tuple[str, Asked]] = {c.label: (c.label, ()) for c in region.candidates}
     more = []
     for base in bases:
@@ -130,8 +130,12 @@ def _tuned(region: Region, plan: Plan, device: Device, knobs: Any) -> tuple[Choi
         if all(s.kernel.name in launchers for s in c.steps if isinstance(s, (KernelStep, PackStep)))
     )
     wide = replace(wide, candidates=kept)
+    # In a model the region before often leaves what this one reads in the cache, where it has the room.
+    fits = min(c.bytes for c in region.candidates) <= device.profile.cache // 2
+    warm = fits and device.torch_device.type == "cuda"
+    pool_bytes = knobs.pool_mib << 20
     for _ in range(TRIES):
-        result = measured(wide, plan.graph, launchers, device.torch_device, pool_bytes=knobs.pool_mib << 20)
+        result = measured(wide, plan.graph, launchers, device.torch_device, pool_bytes=pool_bytes, warm=warm)
         if result.steady:
             break
     if not result.times:

@@ -5,9 +5,20 @@ An element must be read by the program that writes it alone, and before it is wr
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir.index import Dim
+from interfuse.ir.node import Node
 from interfuse.lower.kernel import Kernel, Load, Store, walk
+
+
+def check_over(kernel: Kernel, reads: Sequence[Node], outputs: Sequence[Node], over: Mapping[Node, Node]) -> None:
+    """UnsupportedError where the kernel, made for these nodes, cannot write the values in `over` over their inputs."""
+    buffers = (p.name for p in kernel.params if p.mode != "scratch")
+    names = dict(zip((*reads, *outputs), buffers, strict=True))
+    for value, place in over.items():
+        check_in_place(kernel, names.get(place), names[value])
 
 
 def check_in_place(kernel: Kernel, source: str | None, target: str) -> None:

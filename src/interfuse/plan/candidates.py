@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.cost.estimate import Estimate, in_turn
+from interfuse.cost.library import LINEAR_RATE, asked, library_estimate
 from interfuse.cost.model import estimate, kernel_estimate, linear_flops, pack_estimate
 from interfuse.cost.traffic import call_bytes, kernel_bytes, moved_bytes
 from interfuse.device.profile import DeviceProfile
@@ -19,7 +20,7 @@ from interfuse.ir.graph import Call
 from interfuse.ir.layout import Layout, base_of
 from interfuse.ir.node import Node
 from interfuse.lower.families import Work, lower
-from interfuse.lower.in_place import check_in_place
+from interfuse.lower.in_place import check_over
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.mixed import mixed
 from interfuse.lower.split import split
@@ -27,12 +28,6 @@ from interfuse.lower.target import Target
 from interfuse.lower.totals import totals
 from interfuse.plan.flow import OUTPUT, Flow, cut, library_calls
 from interfuse.plan.plan import Candidate, KernelStep, LibraryStep, PackStep, ProviderStep
-
-LIBRARY_SLACK = 1.15
-"""Library element-wise kernels reach about this much less of the bandwidth than the copy that the profile measured."""
-
-LINEAR_RATE = 0.7
-"""Share of the peak rate that a library matrix product reaches."""
 
 PROVIDERS: Mapping[str, Mapping[str, str]] = {
     # oneDNN's relu turns NaN into 0, so relu is a kernel of ours behind the plain product.
@@ -89,14 +84,12 @@ def fused(calls: frozenset[int], context: Context, name: str = "kernel", doc: tu
             raise UnsupportedError("no kernels are generated for this device")
         work = _work(calls, context)
         kernel, reads = lower(name, work, context.target, doc)
-        names = dict(zip((*reads, *work.outputs), (p.name for p in kernel.params if p.mode != "scratch"), strict=True))
         over = _over(calls, context.flow)
-        for value, place in over.items():
-            check_in_place(kernel, names.get(place), names[value])
+        check_over(kernel, reads, work.outputs, over)
     except UnsupportedError as error:
         context.tried[calls] = str(error)
         raise
-    step = KernelStep(kernel, reads, work.outputs, tuple(over.items()), None if over else work)
+    step = KernelStep(kernel, reads, work.outputs, tuple(over.items()), work)
     context.tried[calls] = (kernel, step)
     return step
 
@@ -144,14 +137,13 @@ def seconds_of(calls: frozenset[int], context: Context) -> float:
     UnsupportedError says why there is none.
     """
     parts = in_parts(calls, context)
-    ways: list[tuple[KernelStep, ...]] = [parts]
+    ways = [parted_candidate(parts, context)] if parts else []
     try:
-        ways.append((fused(calls, context),))
+        ways.append(fused_candidate(fused(calls, context), context))
     except UnsupportedError:
         if not parts:
             raise
-    times = [one_after_other([_estimate(s, context) for s in steps], context.profile) for steps in ways if steps]
-    return min(e.seconds for e in times)
+    return min(c.estimate.seconds for c in ways)
 
 
 def one_after_other(estimates: Sequence[Estimate], profile: DeviceProfile) -> Estimate:
@@ -171,7 +163,7 @@ def parted_candidate(steps: Sequence[KernelStep], context: Context) -> Candidate
     return Candidate(
         f"fused: {family}, in parts",
         tuple(steps),
-        one_after_other(each, context.profile),
+        one_after_other(each, context.profile).times(context.profile.correction(f"{family}, in parts")),
         sum(kernel_bytes(s.kernel, context.sizes) for s in steps),
         len(steps),
         f"{family}, in parts",
@@ -184,7 +176,7 @@ def fused_candidate(step: KernelStep, context: Context) -> Candidate:
     return Candidate(
         f"fused: {step.kernel.family}",
         (step,),
-        _estimate(step, context),
+        _estimate(step, context).times(context.profile.correction(step.kernel.family)),
         kernel_bytes(step.kernel, sizes),
         1,
         step.kernel.family,
@@ -197,7 +189,7 @@ def packed_candidate(step: PackStep, context: Context) -> Candidate:
     return Candidate(
         f"packed: {step.kernel.family}",
         (step,),
-        pack_estimate(kernels, context.profile, sizes),
+        pack_estimate(kernels, context.profile, sizes).times(context.profile.correction(step.kernel.family)),
         sum(kernel_bytes(k, sizes) for k in kernels),
         1,
         step.kernel.family,
@@ -206,17 +198,7 @@ def packed_candidate(step: PackStep, context: Context) -> Candidate:
 
 def call_estimate(call: Call, profile: DeviceProfile, sizes: Mapping[str, int]) -> Estimate:
     """Predicted seconds of one captured call; `sizes` gives the size symbols."""
-    linear = next((o for o in call.outs if o is not None and o.op == "linear"), None)
-    flops, dtype = (0.0, "f32") if linear is None else (linear_flops(linear, sizes), linear.dtype.name)
-    return estimate(
-        call_bytes(call, sizes),
-        flops,
-        call.launches,
-        profile,
-        slack=LIBRARY_SLACK,
-        reached=LINEAR_RATE,
-        dtype=dtype,
-    )
+    return library_estimate(asked(call, sizes), profile).times(profile.correction("library"))
 
 
 def library_candidate(calls: frozenset[int], context: Context) -> tuple[Candidate, frozenset[Node]]:
@@ -290,5 +272,6 @@ def provider_candidates(linear: Node, output: Node, activation: str, context: Co
     launches = LAUNCHES.get(provider, 1)
     flops, dtype = linear_flops(linear, context.sizes), linear.dtype.name
     seconds = estimate(moved, flops, launches, context.profile, reached=LINEAR_RATE, dtype=dtype)
+    seconds = seconds.times(context.profile.correction("provider"))
     label = provider if activation == "none" else f"{provider} with {activation} epilogue"
     return [Candidate(label, (step,), seconds, moved, launches, "provider")]

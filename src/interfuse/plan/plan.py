@@ -31,7 +31,7 @@ class KernelStep:
     """Launch a generated kernel: `inputs`, then `outputs` are the nodes behind its parameters that are not scratch.
 
     `over` names outputs that are written over an input of the graph instead of into memory of their own. `work` is what
-    the kernel was asked for, so that it may be had in another schedule; None where it may not.
+    the kernel was asked for, so that it may be had in another schedule.
     """
 
     kernel: Kernel

@@ -380,6 +380,7 @@ def _note(
                     "bytes": c.bytes,
                     "predicted_us": c.estimate.seconds * 1e6,
                     "error_bar": c.estimate.error,
+                    "factor": c.estimate.factor,
                     "parts": [[name, seconds * 1e6] for name, seconds in c.estimate.parts],
                     "ceiling_us": c.estimate.floor * 1e6,
                     "flops": c.estimate.flops,

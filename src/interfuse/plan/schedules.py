@@ -14,15 +14,19 @@ from dataclasses import dataclass, replace
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.cost.estimate import Estimate
-from interfuse.cost.model import kernel_estimate
+from interfuse.cost.model import kernel_estimate, pack_estimate
+from interfuse.cost.traffic import kernel_bytes
 from interfuse.device.profile import DeviceProfile
 from interfuse.ir.index import wrap
 from interfuse.ir.node import Node
 from interfuse.lower.families import Work, lower
+from interfuse.lower.in_place import check_over
 from interfuse.lower.kernel import Kernel, Role
+from interfuse.lower.pack import pack
 from interfuse.lower.schedule import FAR, Schedule, distance, neighbours, schedule_of
 from interfuse.lower.target import Target
-from interfuse.plan.plan import Candidate, KernelStep
+from interfuse.plan.packs import unit_of
+from interfuse.plan.plan import Candidate, KernelStep, PackStep, Step
 
 SHORT = 256
 """Elements of a reduction up to which nothing but holding them is thought of."""
@@ -100,46 +104,72 @@ def rescheduled(candidate: Candidate, asked: Sequence[Schedule | None], name: st
     """
     steps, wanted = [], iter(asked)
     for step in candidate.steps:
-        schedule = next(wanted, None) if isinstance(step, KernelStep) else None
+        schedule = next(wanted, None) if isinstance(step, (KernelStep, PackStep)) else None
         if isinstance(step, KernelStep) and schedule is not None:
-            if step.work is None or device.target is None:
-                raise UnsupportedError(f"{step.kernel.name} writes over its inputs: no other schedule")
-            of = step.kernel
-            kernel, reads = lower(_named(of.name, schedule), step.work, device.target, of.doc, schedule)
-            step = replace(step, kernel=kernel, inputs=reads)
+            step = _step(step, schedule, device)
+        elif isinstance(step, PackStep) and schedule is not None:
+            step = _pack(step, schedule, device)
         steps.append(step)
-    kernels = [s.kernel for s in steps if isinstance(s, KernelStep)]
-    before = [s.kernel for s in candidate.steps if isinstance(s, KernelStep)]
-    gained = sum(
-        kernel_estimate(k, device.profile, device.sizes).seconds * sign
-        for group, sign in ((kernels, 1), (before, -1))
-        for k in group
-    )
-    seconds = max(candidate.estimate.seconds + gained, 0.0)
+    gained = sum(_seconds(s, device) for s in steps) - sum(_seconds(s, device) for s in candidate.steps)
+    seconds = max(candidate.estimate.seconds + gained * candidate.estimate.factor, 0.0)
     return replace(
         candidate, label=name, steps=tuple(steps), estimate=replace(candidate.estimate, seconds=seconds, parts=())
     )
 
 
+def _step(step: KernelStep, schedule: Schedule, device: Place) -> KernelStep:
+    """The step with its kernel in the schedule. What is written over inputs must be safe there too."""
+    if step.work is None or device.target is None:
+        raise UnsupportedError(f"{step.kernel.name} was made by hand: no other schedule")
+    of = step.kernel
+    kernel, reads = lower(_named(of.name, schedule), step.work, device.target, of.doc, schedule)
+    check_over(kernel, reads, step.outputs, dict(step.over))
+    return replace(step, kernel=kernel, inputs=reads)
+
+
+def _pack(step: PackStep, schedule: Schedule, device: Place) -> PackStep:
+    """The pack of its members in the schedule."""
+    if device.target is None:
+        raise UnsupportedError("there are no packs on this device")
+    members = tuple(_step(m, schedule, device) for m in step.members)
+    name, unit = _named(step.kernel.name, schedule), unit_of(device.target)
+    kernel, sizes = pack([m.kernel for m in members], name, step.kernel.doc, unit)
+    return PackStep(kernel, members, tuple(sizes))
+
+
+def _seconds(step: Step, device: Place) -> float:
+    """Predicted seconds of a step that launches a generated kernel; 0 for any other."""
+    if isinstance(step, PackStep):
+        return pack_estimate([m.kernel for m in step.members], device.profile, device.sizes).seconds
+    return kernel_estimate(step.kernel, device.profile, device.sizes).seconds if isinstance(step, KernelStep) else 0.0
+
+
 def alternatives(candidate: Candidate, device: Place, most: int) -> list[tuple[Candidate, Asked]]:
     """The candidate in at most `most` other schedules, the best predicted first, each with what was asked of it.
 
-    One kernel's schedule is changed at a time, that of the kernel which is predicted to take longest.
+    One launch's schedule is changed at a time, that of the launch which is predicted to take longest; all members of a
+    pack have one schedule, ranked by what it does for the largest.
     """
-    steps = [s for s in candidate.steps if isinstance(s, KernelStep)]
+    steps = [s for s in candidate.steps if isinstance(s, (KernelStep, PackStep))]
     if device.target is None or not steps:
         return []
-    seconds = [kernel_estimate(s.kernel, device.profile, device.sizes).seconds for s in steps]
+    seconds = [_seconds(s, device) for s in steps]
     longest = seconds.index(max(seconds))
-    work = steps[longest].work
-    if work is None:
+    step = steps[longest]
+    if isinstance(step, PackStep):
+        step = max(step.members, key=lambda m: kernel_bytes(m.kernel, device.sizes))
+    if step.work is None:
         return []
     found: list[tuple[Candidate, Asked]] = []
-    for s in schedules(work, device.target, device.profile, device.sizes):
+    for s in schedules(step.work, device.target, device.profile, device.sizes):
         if s.far == 0 or len(found) == most:
             continue
         asked = tuple(s.schedule if k == longest else None for k in range(len(steps)))
-        found.append((rescheduled(candidate, asked, label_of(candidate.label, asked), device), asked))
+        try:
+            other = rescheduled(candidate, asked, label_of(candidate.label, asked), device)
+        except UnsupportedError:
+            continue  # some member of a pack cannot have it, or it is not safe in place
+        found.append((other, asked))
     return found
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from interfuse.report.figures import figure, percent, plain_table
-from interfuse.report.values import Account, Region
+from interfuse.report.values import Account, Candidate, Region
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -33,7 +33,13 @@ def lines(region: Region, account: Account) -> Iterator[str]:
         yield f"roofline: {figure(density)} operations a byte, the ridge is at {figure(ridge)}: {side}"
     if choice.parts:
         times = ", ".join(f"{name} {figure(us)}" for name, us in choice.parts if us)
-        yield f"predicted, us: {times}; {choice.bound} takes longest"
+        yield f"predicted, us: {times}; {choice.bound} takes longest{_corrected(choice)}"
+    if missed := [c.label for c in region.candidates if c.missed]:
+        yield f"predictions beyond their error bars: {'; '.join(missed)}"
+
+
+def _corrected(choice: Candidate) -> str:
+    return "" if choice.factor == 1 else f"; in all x{choice.factor:.2f}, as races of this family have shown"
 
 
 def _from_counters(region: Region, account: Account) -> Iterator[str]:

@@ -68,7 +68,8 @@ class Candidate:
     """One way to run a region: counted bytes, operations and launches, predicted microseconds, what the race measured.
 
     `parts` are the microseconds that the cost model gives to each thing that takes time, `ceiling_us` what moving the
-    bytes alone would take, `kernels` the generated kernels that it launches. `dram_*` is what hardware counters
+    bytes alone would take, `kernels` the generated kernels that it launches. `factor` is what races before this
+    one made of the prediction. `dram_*` is what hardware counters
     say that it read from and wrote to device memory, and the microseconds that this takes at the device's bandwidth.
     """
 
@@ -78,6 +79,7 @@ class Candidate:
     bytes: int
     predicted_us: float | None = None
     error_bar: float | None = None
+    factor: float = 1.0
     median_us: float | None = None
     low_us: float | None = None
     high_us: float | None = None
@@ -95,6 +97,13 @@ class Candidate:
     def dram_bytes(self) -> int | None:
         """Bytes that crossed device memory, by hardware counters."""
         return None if self.dram_read is None or self.dram_written is None else self.dram_read + self.dram_written
+
+    @property
+    def missed(self) -> bool:
+        """True where the measured time lies beyond the prediction's error bar."""
+        if None in (self.predicted_us, self.median_us, self.error_bar) or not self.predicted_us:
+            return False
+        return abs(self.median_us / self.predicted_us - 1) > self.error_bar  # type: ignore[operator]
 
     @property
     def bound(self) -> str:

@@ -43,6 +43,12 @@ class Timing:
         """Width of the interval as a share of the median."""
         return (self.high - self.low) / self.median if self.median else 0.0
 
+    def mixed(self, other: Timing) -> Timing:
+        """Half of both."""
+        halves = ((getattr(self, n) + getattr(other, n)) / 2 for n in ("median", "low", "high"))
+        median, low, high = halves
+        return Timing(median, low, high, min(self.runs, other.runs))
+
     def overlaps(self, other: Timing) -> bool:
         """True where the two intervals share a point, so that neither is known to be faster."""
         return self.low <= other.high and other.low <= self.high
@@ -66,8 +72,10 @@ def compare(
     seconds: float | None = None,
     told: Callable[[int, int], None] | None = None,
     replay: bool = True,
+    cold: bool = True,
 ) -> dict[str, Timing]:
-    """Each contender's Timing from `rounds` interleaved rounds; on CUDA as a graph, or with `replay=False` as calls.
+    """Each contender's Timing from `rounds` interleaved rounds; on CUDA as a graph, or with `replay=False` as calls;
+    there the second-level cache holds other data before each, or with `cold=False` what the contender left there.
 
     With `seconds` given, fewer rounds (but at least three) once they are spent, and more, up to MOST_ROUNDS, while
     there is time and a Timing is not steady. What a contender returns is dropped before the next one runs. `told` hears
@@ -75,7 +83,7 @@ def compare(
     """
     device = torch.device(device)
     began = time.perf_counter()
-    timer = _cuda_timer(contenders, device, replay) if device.type == "cuda" else _host_timer(contenders)
+    timer = _cuda_timer(contenders, device, replay, cold) if device.type == "cuda" else _host_timer(contenders)
     samples: dict[str, list[float]] = {label: [] for label in contenders}
     labels = list(contenders)
     most = rounds if seconds is None else max(rounds, MOST_ROUNDS)
@@ -109,8 +117,10 @@ def _host_timer(contenders: Mapping[str, Work]) -> Callable[[str], float]:
     return lambda label: statistics.median(once(contenders[label]) for _ in range(bursts[label]))
 
 
-def _cuda_timer(contenders: Mapping[str, Work], device: torch.device, replay: bool) -> Callable[[str], float]:
-    """Seconds of one run by events on the current stream, after a read of FLUSH_BYTES."""
+def _cuda_timer(
+    contenders: Mapping[str, Work], device: torch.device, replay: bool, cold: bool
+) -> Callable[[str], float]:
+    """Seconds of one run by events on the current stream, after a read of FLUSH_BYTES or after a run."""
     with torch.cuda.device(device):
         ready = {label: _replayed(work) if replay else work for label, work in contenders.items()}
         filler = torch.ones(FLUSH_BYTES // 4, dtype=torch.int32, device=device)
@@ -118,7 +128,10 @@ def _cuda_timer(contenders: Mapping[str, Work], device: torch.device, replay: bo
 
     def timer(label: str) -> float:
         with torch.cuda.device(device):
-            filler.sum()
+            if cold:
+                filler.sum()
+            else:
+                ready[label]()
             start.record()
             ready[label]()
             end.record()

@@ -26,6 +26,7 @@ from interfuse.run.program import subject
 from interfuse.run.real import real_tensors
 from interfuse.tune import trial
 from interfuse.tune.bench import Timing, compare
+from interfuse.tune.corrections import note
 from interfuse.tune.judge import WORST, Error, judge
 
 ROUNDS = 15
@@ -41,12 +42,15 @@ DYNAMIC = "sizes change between calls and the example does not tell them: not me
 
 @dataclass
 class Result:
-    """What a race found, by candidate label: times, errors, why a candidate is out; `judged` by float64 or eager."""
+    """What a race found, by candidate label: times, errors, why a candidate is out; `judged` by float64 or eager, at
+    these `sizes` where they change between calls.
+    """
 
     times: dict[str, Timing] = field(default_factory=dict)
     errors: dict[str, Error] = field(default_factory=dict)
     out: dict[str, str] = field(default_factory=dict)
     judged: str = "float64"
+    sizes: dict[str, int] = field(default_factory=dict)
 
     @property
     def steady(self) -> bool:
@@ -66,6 +70,7 @@ class Result:
                 {k: Error(**v) for k, v in value["errors"].items()},
                 dict(value["out"]),
                 str(value["judged"]),
+                dict(value["sizes"]),
             )
         except (KeyError, TypeError, AttributeError):
             return None
@@ -79,10 +84,12 @@ def race_plan(
     knobs: Knobs,
     record: Record,
     told: Callable[[int, int], None] | None = None,
+    probe_key: str = "",
 ) -> Plan:
     """The plan with its choices measured, within knobs.race_seconds; what is not reached keeps its prediction.
 
-    `told` hears how many of how many regions are decided. Each result is in the store before the next is measured.
+    `told` hears how many of how many regions are decided. What was predicted is compared with what was measured under
+    `probe_key`, the device's name (tune/corrections.py). Each result is in the store before the next is measured.
     """
     store = Store(knobs.cache_dir / "results.sqlite" if knobs.cache else None, record)
     deadline = time.perf_counter() + knobs.race_seconds
@@ -96,7 +103,10 @@ def race_plan(
             if len(region.candidates) > 1 and trial.sizes_of(region, plan.graph) is not None:
                 key = trial.region_key(region, plan.graph, device_key)
             left = deadline - time.perf_counter()
-            regions.append(_decided(region, plan.graph, launchers, device, store, left, record, key, name, seen, pool))
+            decided = _decided(
+                region, plan.graph, launchers, device, store, left, record, key, name, seen, pool, probe_key
+            )
+            regions.append(decided)
     finally:
         store.close()
     return replace(plan, regions=tuple(regions))
@@ -129,6 +139,7 @@ def _decided(
     name: str,
     seen: dict[str, Result],
     pool_bytes: int = 0,
+    probe_key: str = "",
 ) -> Region:
     if len(region.candidates) < 2 or region.settled:
         return region
@@ -146,12 +157,13 @@ def _decided(
         result = measured(region, graph, launchers, device, min(seconds, REGION_SECONDS), pool_bytes)
         if result.steady:
             store.put(key, result.to_json())
+            if probe_key:
+                note(region, result.times, key, store, probe_key, record, name)
     seen[key] = result
     chosen, reason = decide(region, result)
     reason = "; ".join(filter(None, (region.candidates[chosen].note, reason)))
-    sizes = trial.sizes_of(region, graph) or {}
-    if sizes:
-        reason += f"; measured at {', '.join(f'{name} = {n}' for name, n in sizes.items())}"
+    if result.sizes:
+        reason += f"; measured at {', '.join(f'{name} = {n}' for name, n in result.sizes.items())}"
     record.add(
         "race",
         name,
@@ -164,7 +176,7 @@ def _decided(
         reason=reason,
         judged=result.judged,
         stored=stored,
-        sizes=sizes,
+        sizes=result.sizes,
     )
     return replace(region, chosen=chosen, reason=reason)
 
@@ -176,10 +188,13 @@ def measured(
     device: torch.device,
     seconds: float = REGION_SECONDS,
     pool_bytes: int = 0,
+    warm: bool = False,
 ) -> Result:
-    """Run every candidate on made-up inputs: errors first, then times of those inside the contract."""
+    """Run every candidate on made-up inputs: errors first, then times of those inside the contract. With `warm` times
+    are half of what a run takes that finds nothing in the second-level cache, half of what one takes after another.
+    """
     region = trial.unwritten(region, graph)
-    own, result = trial.alone(region, graph), Result()
+    own, result = trial.alone(region, graph), Result(sizes=trial.sizes_of(region, graph) or {})
     if not results_of(graph).issuperset(region.outputs):
         pool_bytes = 0  # in the model only results of the graph lie in the pool
     library = region.candidates.index(region.library)
@@ -211,6 +226,9 @@ def measured(
                 )
         del eager, exact
         result.times = compare(runs, device, ROUNDS, seconds) if len(runs) > 1 else {}
+        if warm and result.times:
+            again = compare(runs, device, ROUNDS, seconds, cold=False)
+            result.times = {label: t.mixed(again[label]) for label, t in result.times.items()}
     return result
 
 

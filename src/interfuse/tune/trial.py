@@ -168,8 +168,15 @@ def _wide(template: Any) -> Any:
     return tuple(map(_wide, template)) if isinstance(template, tuple) else template
 
 
+def bucket(size: int) -> int:
+    """The bucket of a size that changes between calls, named by its largest: the next power of two."""
+    return 1 << max(size - 1, 0).bit_length()
+
+
 def region_key(region: Region, graph: Graph, device_key: str) -> str:
-    """A key that equal regions on equal devices share, in any model: shapes, types, layouts, calls, candidates."""
+    """A key that equal regions on equal devices share, in any model: shapes, types, layouts, calls, candidates. Sizes
+    that change between calls share it within a bucket.
+    """
     region, own = unwritten(region, graph), alone(region, graph)
     calls = [graph.calls[k] for k in sorted({s.call for s in region.library.steps if isinstance(s, LibraryStep)})]
     roots = [*region.inputs, *(n for c in calls for n in (*c.operands, *c.outs) if n is not None), *region.outputs]
@@ -185,7 +192,7 @@ def region_key(region: Region, graph: Graph, device_key: str) -> str:
     ]
     lines += [f"{number[w]} behind {number[n]}" for w, n in wide.items() if w in number]
     lines += [f"in {number[i.node]} {i.layout.strides}" for i in own.inputs if i.node in number]
-    lines += [f"measured at {graph.hints}"] if graph.hints else []
+    lines += [f"measured at about {[(name, bucket(size)) for name, size in graph.hints]}"] if graph.hints else []
     lines += [f"out {number[o.node]} {o.layout and o.layout.strides}" for o in own.outputs if o.node is not None]
     lines += [f"{c.target} {c.args} {c.kwargs} {[number[n] for n in c.operands]}" for c in calls]
     lines += [f"{c.label} {[_step_text(s) for s in c.steps]}" for c in region.candidates]

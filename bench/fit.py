@@ -1,0 +1,331 @@
+"""python -m bench.fit [measure | count]: the cost model beside measured kernels.
+
+Alone: fit the numbers of `cost.model.Fit` to the times in the data file, and print how far predictions lie from
+measured times, and how often what is ranked first is the fastest, for the cases that were fitted and for those held
+back. In: bench/results/fit_cuda.json. Out: a table, and the fitted numbers, to be written into cost/model.py by hand.
+
+`measure [part of a case's name ...]`, on a GPU: probe it, time every planned candidate of the cases of
+bench/memory_cases.py, write the data file. A case whose candidates are the same as in the file is not timed again.
+
+`count`, anywhere: count again what the model is told of the candidates in the file, after a change of
+cost/features.py.
+
+Held back is every case whose position in bench.memory_cases.CASES leaves 1 when divided by 3, whatever it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import queue
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from bench import fit_measure
+from bench.common import RESULTS, circumstances, commit, save
+from bench.memory import alone
+from bench.memory_cases import CASES
+from interfuse.base.knobs import current, override
+from interfuse.cost.estimate import Estimate
+from interfuse.cost.features import Features
+from interfuse.cost.library import LINEAR_RATE, Asked, library_estimate
+from interfuse.cost.model import FITTED, ROW_LAUNCH, Fit, estimate, predicted
+from interfuse.device.profile import DeviceProfile
+from interfuse.device.table import find
+from interfuse.driver.device import absent, device_of, measure
+from interfuse.plan.candidates import one_after_other
+
+Row = dict[str, Any]
+CLOSE = 1.05
+"""What is ranked first counts as right up to this many times the fastest."""
+
+
+@dataclass(frozen=True)
+class Raced:
+    """One region of a case: its candidates' labels, steps and microseconds, those that ran."""
+
+    case: str
+    labels: tuple[str, ...]
+    steps: tuple[list[Row], ...]
+    us: tuple[float, ...]
+
+    @property
+    def held_back(self) -> bool:
+        """True where it is not fitted to."""
+        return list(CASES).index(self.case) % 3 == 1
+
+
+def raced(data: Row) -> list[Raced]:
+    """Every region in the data file that has several candidates with times."""
+    found = []
+    for case, row in data["cases"].items():
+        for region in row.get("regions", ()) if case in CASES else ():
+            ran = [c for c in region["candidates"] if "us" in c]
+            if len(ran) > 1:
+                found.append(
+                    Raced(
+                        case,
+                        tuple(c["label"] for c in ran),
+                        tuple(c["steps"] for c in ran),
+                        tuple(c["us"] for c in ran),
+                    )
+                )
+    return found
+
+
+def profile_of(data: Row) -> DeviceProfile:
+    """The profile that was measured beside the times."""
+    known = find(data["circumstances"]["device"])
+    found = known.with_measurement(data["profile"])
+    assert found is not None, "the data file has no profile: measure again"
+    return found
+
+
+def step_estimate(step: Row, profile: DeviceProfile, fit: Fit) -> Estimate:
+    """What the planner predicts of one step (plan/candidates.py), by other numbers."""
+    if "asked" in step:
+        return library_estimate(Asked(**step["asked"]), profile, fit)
+    if "provided" in step:
+        p = step["provided"]
+        return estimate(p["bytes"], p["flops"], p["launches"], profile, reached=LINEAR_RATE, dtype=p["dtype"])
+    one = predicted(Features(**step["features"]), profile, fit)
+    return replace(one, seconds=one.seconds + ROW_LAUNCH * step.get("rows", 0) * profile.gap)
+
+
+def candidate_us(steps: Sequence[Row], profile: DeviceProfile, fit: Fit) -> float:
+    """Predicted microseconds of a candidate."""
+    each = [e for s in steps if (e := step_estimate(s, profile, fit)).seconds]
+    return one_after_other(each, profile).seconds * 1e6
+
+
+# --- How far off.
+
+
+def errors(regions: Sequence[Raced], profile: DeviceProfile, fit: Fit, ours: bool | None = None) -> list[float]:
+    """|predicted / measured - 1| of each candidate: all, those with kernels of ours alone, or those without."""
+    return [
+        abs(candidate_us(steps, profile, fit) / us - 1)
+        for r in regions
+        for steps, us in zip(r.steps, r.us, strict=True)
+        if ours is None or ours == any("features" in s for s in steps)
+    ]
+
+
+def losses(regions: Sequence[Raced], profile: DeviceProfile, fit: Fit) -> list[float]:
+    """For each region what is ranked first takes, over the fastest."""
+    found = []
+    for r in regions:
+        ranked = [candidate_us(steps, profile, fit) for steps in r.steps]
+        found.append(r.us[ranked.index(min(ranked))] / min(r.us))
+    return found
+
+
+def ninth_decile(values: Sequence[float]) -> float:
+    """What nine of ten do not exceed."""
+    return sorted(values)[max(0, math.ceil(0.9 * len(values)) - 1)]
+
+
+# --- Fitting.
+
+
+def loss(regions: Sequence[Raced], profile: DeviceProfile, fit: Fit) -> float:
+    """What fitting makes small: distances of predicted from measured times, as factors; far ones count little more than
+    near ones, so that no single candidate bends the numbers.
+    """
+    found = [
+        abs(math.log(candidate_us(steps, profile, fit) / us))
+        for r in regions
+        for steps, us in zip(r.steps, r.us, strict=True)
+    ]
+    return sum(min(d, 1.0) ** 1.3 for d in found) / len(found)
+
+
+def fitted(
+    regions: Sequence[Raced], profile: DeviceProfile, start: Fit, told: Callable[[float], None] | None = None
+) -> Fit:
+    """The numbers that make `loss` small, by changing one at a time, in ever smaller steps."""
+    best, found = loss(regions, profile, start), start
+    factor = {f.name: 1.4 for f in fields(Fit)}
+    while max(factor.values()) > 1.02:
+        for name, by in factor.items():
+            for times in (by, 1 / by):
+                other = replace(found, **{name: getattr(found, name) * times})
+                lower = loss(regions, profile, other)
+                if lower < best - 1e-6:
+                    best, found = lower, other
+                    break
+            else:
+                factor[name] = math.sqrt(by)
+        if told is not None:
+            told(best)
+    return found
+
+
+# --- Tables.
+
+
+def summary(regions: Sequence[Raced], profile: DeviceProfile, fit: Fit) -> Table:
+    """Errors and ranking of the fitted cases and of those held back."""
+    out = Table(
+        "", "candidates", "median error", "ninth decile", "of ours", "", "library", "", "ranked first is fastest"
+    )
+    for name, part in (
+        ("fitted", [r for r in regions if not r.held_back]),
+        ("held back", [r for r in regions if r.held_back]),
+    ):
+        cells = []
+        for ours in (None, True, False):
+            found = errors(part, profile, fit, ours)
+            cells += [f"{statistics.median(found):.0%}", f"{ninth_decile(found):.0%}"]
+        lost = losses(part, profile, fit)
+        right = sum(x <= CLOSE for x in lost)
+        out.add_row(
+            name, str(len(errors(part, profile, fit))), *cells, f"{right} of {len(lost)} within {CLOSE - 1:.0%}"
+        )
+    return out
+
+
+def details(regions: Sequence[Raced], profile: DeviceProfile, fit: Fit, only: Sequence[str]) -> Table:
+    """Every candidate: measured and predicted microseconds, and what takes its time."""
+    out = Table("case", "candidate", "measured us", "predicted", "ratio", "parts")
+    for r in regions:
+        if only and not any(p in r.case for p in only):
+            continue
+        for label, steps, us in zip(r.labels, r.steps, r.us, strict=True):
+            each = [step_estimate(s, profile, fit) for s in steps]
+            parts = " | ".join(" ".join(f"{n[:4]} {t * 1e6:.1f}" for n, t in e.parts) for e in each if e.parts)
+            total = candidate_us(steps, profile, fit)
+            out.add_row(
+                r.case + (" *" if r.held_back else ""),
+                label[:28],
+                f"{us:.1f}",
+                f"{total:.1f}",
+                f"{total / us:.2f}",
+                parts,
+            )
+    return out
+
+
+# --- Commands.
+
+
+def run_measure(args: argparse.Namespace) -> None:
+    """Measure and write the data file after each case. Processes plan and build side by side; one at a time times."""
+    data = json.loads(args.out.read_text()) if args.out.exists() else {"cases": {}}
+    names = [n for n in CASES if not args.parts or any(p in n for p in args.parts)]
+    with tempfile.TemporaryDirectory() as folder:
+        own = ["--out", str(args.out), "--seconds", str(args.seconds), "--lock", f"{folder}/gpu"]
+        own += ["--again"] if args.again else []
+        with alone(Path(f"{folder}/gpu")):
+            shares = [names[k :: args.jobs] for k in range(args.jobs)]
+            command = [sys.executable, "-m", "bench.fit", "share"]
+            children = [
+                subprocess.Popen([*command, *share, *own], stdout=subprocess.PIPE, text=True)
+                for share in shares
+                if share
+            ]
+            device = measure("cuda:0", current())
+        data |= {"profile": device.profile.measurement(), "circumstances": circumstances("cuda", args.commit)}
+        for line in _lines(children):
+            name, row = json.loads(line)
+            data["cases"][name] = row
+            save(args.out, data)
+
+
+def _lines(children: Sequence[subprocess.Popen[str]]) -> Iterator[str]:
+    """What the processes print, line by line as it comes."""
+    said: queue.Queue[str | None] = queue.Queue()
+
+    def read(child: subprocess.Popen[str]) -> None:
+        assert child.stdout is not None
+        for line in child.stdout:
+            said.put(line)
+        said.put(None)
+
+    for child in children:
+        threading.Thread(target=read, args=(child,), daemon=True).start()
+    for _ in children:
+        yield from iter(said.get, None)  # type: ignore[arg-type]
+
+
+def run_share(args: argparse.Namespace) -> None:
+    """Measure the cases named and print each as a line."""
+    known: Mapping[str, Row] = {}
+    if args.out.exists() and not args.again:
+        known = json.loads(args.out.read_text())["cases"]
+    device = device_of("cuda:0", current())
+    with override(workers=2):  # compilers of a process: there are several of these
+        for found in fit_measure.measured(args.parts, device, known, args.seconds, args.lock):
+            print(json.dumps(found), flush=True)
+
+
+def run_count(args: argparse.Namespace, console: Console) -> None:
+    """Count the features of every candidate in the data file again."""
+    data = json.loads(args.out.read_text())
+    device = absent(data["circumstances"]["device"])
+    for name, row in data["cases"].items():
+        if name not in CASES or "regions" not in row:
+            continue
+        now = fit_measure.counted(CASES[name], device)
+        told = {(k, c["label"]): c["steps"] for k, region in enumerate(now) for c in region}
+        for k, region in enumerate(row["regions"]):
+            for c in region["candidates"]:
+                steps = told.get((k, c["label"]))
+                if steps is None or [s.get("kernel") for s in steps] != [s.get("kernel") for s in c["steps"]]:
+                    console.print(f"{name}: {c['label']} is not planned any more")
+                    continue
+                for old, new in zip(c["steps"], steps, strict=True):
+                    old |= new
+        save(args.out, data)
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench.fit", description="Fit and judge the cost model.")
+    parser.add_argument("command", nargs="?", default="fit", choices=["fit", "measure", "count", "share"])
+    parser.add_argument("parts", nargs="*", help="cases whose name holds one of these")
+    parser.add_argument("--out", type=Path, default=RESULTS / "fit_cuda.json")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no case after so long")
+    parser.add_argument("--jobs", type=int, default=min(8, os.cpu_count() or 1), help="processes that plan and build")
+    parser.add_argument("--lock", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--again", action="store_true", help="time cases that the file has too")
+    parser.add_argument("--details", action="store_true", help="print every candidate")
+    parser.add_argument("--no-fit", action="store_true", help="judge the numbers of cost/model.py as they are")
+    parser.add_argument("--commit", default=commit(), help="the commit that is measured, where this is no git checkout")
+    args = parser.parse_args()
+    if args.command == "share":
+        run_share(args)
+        return 0
+    console = Console(width=180 if args.details else None)
+    if args.command == "measure":
+        if not torch.cuda.is_available():
+            parser.error("PyTorch sees no GPU here; run this on a machine with one.")
+        run_measure(args)
+    elif args.command == "count":
+        run_count(args, console)
+    data = json.loads(args.out.read_text())
+    regions, profile, fit = raced(data), profile_of(data), FITTED
+    if args.command == "fit" and not args.no_fit:
+        fit = fitted([r for r in regions if not r.held_back], profile, fit)
+        console.print(fit)
+    if args.details:
+        console.print(details(regions, profile, fit, args.parts))
+    console.print(summary(regions, profile, fit))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""Captured calls' cost. In: calls as capture gives them. Out: what they ask for, and seconds that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from interfuse.cost.library import Asked, asked, library_estimate
+from interfuse.cost.model import FITTED, estimate
+from interfuse.device.table import find
+from tests.plan.made import captured
+
+H200, CPU = find("H200"), find("CPU avx512")
+X = torch.zeros(64, 256)
+
+
+def _asked(f: Callable[..., Any], *inputs: torch.Tensor) -> Asked:
+    """What the last call of the function asks for."""
+    graph = captured(f, *inputs)
+    return asked(graph.calls[-1], dict(graph.hints))
+
+
+@pytest.mark.parametrize(
+    ("f", "single", "across", "rows", "steps"),
+    [
+        (lambda x: torch.tanh(x), 0, 0, 0, 0),
+        (lambda x: x + x[0], X.numel(), 0, 0, 0),
+        (lambda x: torch.tanh(x[:, :128]), X.numel() // 2, 0, 0, 0),
+        (lambda x: x.t().clone(memory_format=torch.contiguous_format), 0, X.numel(), 0, 0),
+        (lambda x: x.sum(-1), X.numel(), 0, 0, 0),
+        (lambda x: torch.softmax(x, -1), X.numel(), 0, 64, 0),
+        (lambda x: torch.cumsum(x, -1), 0, X.numel(), 0, 0),
+        (lambda x: torch.cumsum(x, 0), 0, X.numel(), 0, 64),
+        (lambda x: torch.nn.functional.layer_norm(x, (256,)), 0, 0, 64, 0),
+        (lambda x: x * 2.0, 0, 0, 0, 0),
+    ],
+)
+def test_what_a_call_asks_for(f: Callable[..., Any], single: int, across: int, rows: int, steps: int) -> None:
+    found = _asked(f, X)
+    assert (found.single, found.across, found.rows, found.steps) == (single, across, rows, steps)
+    assert found.launches >= 1
+    assert found.bytes > 0
+
+
+def test_elements_one_at_a_time_take_longer_than_their_bytes() -> None:
+    dense = Asked(1 << 28, 1)
+    times = [
+        library_estimate(Asked(1 << 28, 1, **more), H200).seconds  # type: ignore[arg-type]
+        for more in ({}, {"single": 1 << 26}, {"across": 1 << 26}, {"across": 1 << 26, "steps": 1 << 12})
+    ]
+    assert times == sorted(set(times))
+    assert library_estimate(dense, H200).seconds == estimate(1 << 28, 0, 1, H200, slack=FITTED.slack).seconds
+
+
+def test_few_rows_leave_most_of_the_device_idle() -> None:
+    few, many = (library_estimate(Asked(1 << 26, 1, 1 << 24, rows=rows), H200).seconds for rows in (8, 8192))
+    assert few > 5 * many
+
+
+def test_a_cpu_goes_by_bytes() -> None:
+    assert library_estimate(Asked(1 << 26, 1, 1 << 24), CPU).seconds == library_estimate(Asked(1 << 26, 1), CPU).seconds
