@@ -79,8 +79,16 @@ def running(dtype: DType, rows: Dim, cols: int) -> Region:
     return [x], _stored([sums, b.reduce("sum", sums, (0,), hint="total")], dtype)
 
 
+def relu_backward(dtype: DType, rows: Dim, cols: int) -> Region:
+    """The gradient of a relu, and of the bias before it: nothing is reduced along rows."""
+    g, y = (b.placeholder(n, dtype, (rows, cols)) for n in "gy")
+    positive = b.apply("gt", _wide(y), b.broadcast(b.constant(0, compute_type(dtype)), (rows, cols)))
+    dx = b.apply("where", positive, _wide(g), b.broadcast(b.constant(0, compute_type(dtype)), (rows, cols)), hint="dx")
+    return [g, y], _stored([dx, b.reduce("sum", dx, (0,), hint="db")], dtype)
+
+
 REGIONS: dict[str, Callable[[DType, Dim, int], Region]] = {
-    f.__name__: f for f in (layer_norm_backward, softmax_backward, extremes, centred, running)
+    f.__name__: f for f in (layer_norm_backward, softmax_backward, extremes, centred, running, relu_backward)
 }
 
 SHAPES = ((21, 33), (7, 1000), (64, 128), (4095, 5))

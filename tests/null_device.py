@@ -190,7 +190,9 @@ def _of_parts(s: Reduce, kernel: Kernel, wide: np.ndarray, k: int) -> np.ndarray
     share = -(-rows // parts)
     found = []
     for p in range(parts):
-        taken = np.take(wide, range(min(p * share, rows), min((p + 1) * share, rows)), axis=k)
+        own = np.arange(min(p * share, rows), min((p + 1) * share, rows))
+        own = np.arange(rows)[np.arange(rows) // axis.block % parts == p] if axis.in_turn else own
+        taken = np.take(wide, own, axis=k)
         initial = {"max": -np.inf, "min": np.inf}.get(s.op, 0)
         found.append(_REDUCE[s.op](taken, axis=k, keepdims=True, initial=initial))
     return np.concatenate(found, axis=place)

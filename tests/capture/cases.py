@@ -555,7 +555,7 @@ CASES = {
     "mm": args(of(3, 4), of(4, 5)),
     "addmm": args(of(5), of(3, 4), of(4, 5)),
 }
-LATER = {"native_layer_norm_backward", "_fused_rms_norm"}
+LATER = {"native_layer_norm_backward", "_fused_rms_norm", "_fused_rms_norm_backward"}
 """Targets with a test of their own below."""
 ROUGH = {
     "native_layer_norm",

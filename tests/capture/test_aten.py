@@ -78,6 +78,22 @@ def test_rms_norm_stays_whole_on_a_gpu():
     torch.testing.assert_close(torch.from_numpy(found), wanted)
 
 
+def test_the_gradient_of_an_rms_norm_on_a_gpu():
+    with FakeTensorMode():
+        g, x = (torch.empty(2, 3, 8, device="cuda", dtype=torch.float16) for _ in range(2))
+        rstd, w = torch.empty(2, 3, 1, device="cuda"), torch.empty(8, device="cuda", dtype=torch.float16)
+    gm, _ = opinfo.trace_call(torch.ops.aten._fused_rms_norm_backward.default, (g, x, [8], rstd, w, [True] * 2), {})
+    graph = import_graph(gm)
+    real = [plain(torch.float32, 2, 3, 8, seed=5).half(), plain(torch.float32, 2, 3, 8).half()]
+    rstd, w = torch.rsqrt(real[1].float().square().mean(-1, True) + 1e-6), plain(torch.float32, 8).half()
+    values = {i.node: opinfo.to_numpy(t) for i, t in zip(graph.inputs, (*real, rstd, w), strict=True)}
+    found = evaluate([o.node for o in graph.outputs], values)
+    x, w = real[1].float().requires_grad_(), w.float().requires_grad_()
+    torch.nn.functional.rms_norm(x, (8,), w, 1e-6).backward(real[0].float())
+    for got, wanted in zip(found, (x.grad, w.grad), strict=True):
+        torch.testing.assert_close(torch.from_numpy(got), wanted.half(), rtol=2e-3, atol=2e-3)
+
+
 def test_a_copy_is_a_value_of_its_own():
     graph, _ = opinfo.capture(lambda x: x.t().clone(), (plain(torch.float32, 3, 4),), {})
     assert graph.outputs[0].node.op == "copy" and graph.calls[-1].launches == 1

@@ -24,6 +24,11 @@ def _norm_backward(g: torch.Tensor, x: torch.Tensor, mean: torch.Tensor, rstd: t
     return torch.ops.aten.native_layer_norm_backward(g, x, (96,), mean, rstd, w, w, [True] * 3)
 
 
+def _with_columns(y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """A result, and the sums of its columns."""
+    return y, y.sum(0)
+
+
 def _saved(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """A gradient, and what a layer norm of x saves for its backward pass."""
     _, mean, rstd = torch.native_layer_norm(x, weight.shape, weight, weight, 1e-5)
@@ -43,7 +48,8 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ...]
     "bias": (lambda g: g.sum(0), lambda: (torch.randn(8000, 48),)),
     "norm backward": (_norm_backward, lambda: _saved(torch.randn(301, 96) + 2, torch.randn(96))),
     "half norm backward": (_norm_backward, lambda: _saved(torch.randn(4, 80, 96).half(), torch.randn(96).half())),
-    "rows and columns": (lambda x: (lambda y: (y, y.sum(0)))(torch.softmax(x, -1)), lambda: (torch.randn(500, 77),)),
+    "rows and columns": (lambda x: _with_columns(torch.softmax(x, -1)), lambda: (torch.randn(500, 77),)),
+    "bias gradient": (lambda y, g: _with_columns(torch.where(y > 0, g, 0)), lambda: tuple(torch.randn(2, 900, 48))),
     "places": (lambda x: (x.argmax(), x.max()), lambda: (torch.randn(1 << 18),)),
     "questions": (lambda x: ((x > 4).any(), (x < 9).all()), lambda: (torch.randn(1 << 18),)),
 }

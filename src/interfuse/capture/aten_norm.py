@@ -105,6 +105,28 @@ def _rms_norm(
     return c.narrow(out), c.narrow(reshape(rstd, c.shapes[1]), 1)
 
 
+@lowers("_fused_rms_norm_backward")
+def _rms_norm_backward(
+    c: Maker,
+    grad_out: Node,
+    input: Node,
+    normalized_shape: Sequence[Dim],
+    rstd: Node,
+    weight: Node | None,
+    output_mask: Sequence[bool],
+) -> tuple[Node, Node]:
+    outer = len(input.shape) - len(normalized_shape)
+    if _is_empty(input.shape) or not all(output_mask) or weight is None or not outer:
+        raise unsupported("the gradient of an RMS norm without all its parts, or over every dimension")
+    g, scale = wide(grad_out), _as(rstd, input.dtype)
+    normalised = c("mul", wide(input), scale, hint="normalised")
+    weighted = c("mul", g, _as(weight, input.dtype), hint="weighted")
+    inner, lead = tuple(range(outer, len(input.shape))), tuple(range(outer))
+    mean = c.reduce("mean", c("mul", weighted, normalised), inner, keepdims=True)
+    dx = c("mul", c("sub", weighted, c("mul", normalised, mean)), scale, hint="rms_norm_grad")
+    return c.narrow(dx), c.narrow(c.reduce("sum", c("mul", g, normalised), lead, hint="weight_grad"), 1)
+
+
 @lowers("_native_batch_norm_legit_no_training")
 def _batch_norm(
     c: Maker,

@@ -139,8 +139,10 @@ class Programs(Lines):
 
     def loop_pieces(self, loop: Loop, axis: Axis) -> tuple[Bound, ...]:
         """The pieces of a SERIAL axis, each with a loop of its own; one where it is shared out."""
+        if axis.in_turn:
+            raise UnsupportedError(f"C++ kernels walk neighbours: {axis.name} cannot be shared out in turn.")
         if axis.among:
-            return (Bound(axis.symbol, *self.kernel.ends(axis)),)
+            return (Bound(axis.symbol, *self.kernel.walked(axis)[:2]),)
         pieces = pieces_of(loop.body, axis.symbol, 0, axis.extent)
         # A running total goes on from the last lane of a vector, so only the last vector may be short.
         whole = all(isinstance(p.lo, int) and p.lo % self.lanes == 0 for p in pieces)

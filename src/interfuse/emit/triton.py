@@ -78,7 +78,7 @@ def emit(kernel: Kernel) -> TritonSource:
     statements = body.writer.text()
     head = _head(kernel, body)
     sizes = [
-        (x.extent, x.axis.extent) for x in body.lanes.values() if isinstance(x.axis.extent, int) and not x.axis.among
+        (x.extent, x.axis.extent) for x in body.lanes.values() if isinstance(x.axis.extent, int) and not x.axis.own_end
     ]
     sizes += [(x.block, x.axis.block) for x in body.lanes.values()]
     constants = tuple((n, v) for n, v in sizes if re.search(rf"\b{n}\b", head + statements))

@@ -112,10 +112,10 @@ class Body(Lines):
             self._start_scan(scan)
         stages = self.kernel.stages
         steps = f"tl.range({{}}, num_stages={stages})" if stages > 1 else "range({})"
-        first, last = self.kernel.ends(axis)
-        if axis.among:
-            self.writer.line(f"{lane.extent} = {self.index(wrap(last))}")
-        steps = steps.format(f"{self.index(wrap(first))}, {lane.extent}, {lane.block}")
+        first, last, step = map(wrap, self.kernel.walked(axis))
+        if axis.own_end:
+            self.writer.line(f"{lane.extent} = {self.index(last)}")
+        steps = steps.format(f"{self.index(first)}, {lane.extent}, {self.index(step) if axis.in_turn else lane.block}")
         with self.writer.block(f"for {axis.name}_start in {steps}:"):
             outer, self.writer, known = self.writer, Writer(), self._looked_up
             stepped: set[str] = set()

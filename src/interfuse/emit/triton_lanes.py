@@ -30,7 +30,7 @@ class Lane:
         extent, block = self.axis.extent, self.axis.block
         if self.axis.role is Role.TILE:
             return extent != block
-        if self.axis.among:
+        if self.axis.own_end:
             return self.ragged
         return not isinstance(extent, int) or extent % block != 0
 
@@ -54,10 +54,10 @@ def lanes_of(kernel: Kernel) -> dict[str, Lane]:
         extent = f"{upper}S" if len(upper) > 1 else f"{upper}_SIZE"
         if isinstance(a.extent, Expr):
             extent = index_text(a.extent, str)
-        if a.among:
+        if a.own_end:
             extent = f"{a.name}_end"
         block, mask = ("BLOCK", "inside") if len(axes) == 1 else (f"{upper}_BLOCK", f"{a.name}_inside")
-        ragged = bool(a.among) and a.block > 1 and _ragged(kernel, a)
+        ragged = a.own_end and a.block > 1 and _ragged(kernel, a)
         lanes[a.name] = Lane(a, k, len(axes), block, extent, mask, ragged)
     return lanes
 

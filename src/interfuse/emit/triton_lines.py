@@ -62,7 +62,7 @@ class Lines:
             *(f"{p.name}_ptr" for p in kernel.params),
             *(n for a in kernel.axes for n in (a.name, f"{a.name}_start")),
             *(x.mask for x in self.lanes.values()),
-            *(x.extent for x in self.lanes.values() if x.axis.among),
+            *(x.extent for x in self.lanes.values() if x.axis.own_end),
             *(n for p in kernel.picks for n in (p.symbol.name, inside_name(p))),
         }
         self._looked_up: frozenset[Pick] = frozenset()
@@ -80,7 +80,7 @@ class Lines:
         self.exprs += [wrap(dict(s.attrs)["expr"]) for s in statements if isinstance(s, Let) and s.op == "index"]
         self.exprs += [e for s in statements for b in bounds_of(s) for e in (b.expr, *b.ends)]
         self.exprs += [wrap(d) for d in (*(a.extent for a in kernel.axes), *(p.extent for p in kernel.picks))]
-        self.exprs += [wrap(end) for a in kernel.axes if a.among for end in kernel.ends(a)]
+        self.exprs += [wrap(end) for a in kernel.axes if a.among for end in kernel.walked(a)]
         places = frozenset(p.symbol.name for p in kernel.picks)
         by_role = sorted(kernel.axes, key=lambda a: (Role.GRID, Role.SERIAL, Role.TILE).index(a.role))
         self.wide = wide_symbols(self.exprs, (*(a.name for a in by_role), *kernel.symbols), places)

@@ -20,6 +20,10 @@ class Rows:
     axes: tuple[Axis, ...]
 
 
+PIECE = 512
+"""Columns of a GPU program where it need not have whole rows."""
+
+
 def map_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
     """Rows and columns of element-wise work, or columns alone."""
     rows, cols = domain.rows, domain.cols
@@ -68,14 +72,20 @@ def column_axes(domain: Domain, target: Target, scanned: int) -> tuple[Axis, ...
 
 
 def mixed_axes(domain: Domain, parts: int, target: Target) -> tuple[Axis, ...]:
-    """Parts of the rows, the rows of a part one after the other, and columns as in a row that is held."""
-    cols = domain.longest
+    """Parts of the rows, the rows of a part one after the other, and columns as in a row that is held; pieces of the
+    columns where nothing is reduced along rows.
+    """
+    cols, block = domain.longest, 1
     if target.backend == "cpp":
-        block, col = 1, Axis("col", cols, Role.SERIAL, target.lanes)
+        col = Axis("col", cols, Role.SERIAL, target.lanes)
     else:
-        block = lanes_for(share_of(domain.rows, parts), target.tile_elements // power(cols))
-        col = Axis("col", cols, Role.TILE, power(cols))
-    return (Axis("chunk", parts, Role.GRID), Axis("row", domain.rows, Role.SERIAL, block, among="chunk"), col)
+        wide = power(cols) if domain.reduces else lanes_for(cols, PIECE)
+        block = lanes_for(share_of(domain.rows, parts), target.tile_elements // wide)
+        col = Axis("col", cols, Role.TILE if domain.reduces else Role.GRID, wide)
+    # A CPU reads ahead of neighbours; on a GPU, blocks in turn end together, and no part ends within one.
+    in_turn = target.backend != "cpp"
+    row = Axis("row", domain.rows, Role.SERIAL, block, "chunk", in_turn)
+    return (Axis("chunk", parts, Role.GRID), row, col)
 
 
 def turned_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:

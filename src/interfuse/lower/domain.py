@@ -101,26 +101,27 @@ def reduced(node: Node) -> tuple[Dim, Dim, Dim]:
 
 @dataclass(frozen=True)
 class Both:
-    """What both rows and columns of are reduced: `domain` for the reductions of rows, and the reductions `over_rows`,
-    which leave one element a column."""
+    """What is reduced over all rows, and may be along rows as well: `domain` has the rows and columns, and `reduces`
+    where rows are reduced; the reductions `over_rows` leave one element a column.
+    """
 
     domain: Domain
     over_rows: tuple[Node, ...]
 
 
 def find_both(nodes: Iterable[Node]) -> Both | None:
-    """Rows and columns, where some reductions leave the rows and all others the columns; None where that is not so."""
+    """Rows and columns, where some reductions leave the columns and all others the rows; None where that is not so."""
     nodes = list(nodes)
     found = {n: reduced(n) for n in nodes if n.op in REDUCES or n.op in SCANS}
     along = {kind for kind in found.values() if kind[2] == 1 and kind[0] != 1}
-    if len(along) != 1:
+    down = {kind for kind in found.values() if kind not in along}
+    if len(along) > 1 or len(down) != 1:
         return None
-    rows, cols, _ = along.pop()
-    over_rows = tuple(n for n, kind in found.items() if kind == (1, rows, cols) and n.op in REDUCES)
-    apart = any(kind not in ((rows, cols, 1), (1, rows, cols)) for kind in found.values())
-    if not isinstance(cols, int) or not over_rows or apart:
+    one, rows, cols = down.pop()
+    over_rows = tuple(n for n, kind in found.items() if kind not in along and n.op in REDUCES)
+    if one != 1 or not isinstance(cols, int) or cols == 1 or not over_rows or not along <= {(rows, cols, 1)}:
         return None
-    return Both(Domain(rows, cols, True, backwards=_backwards(nodes)), over_rows)
+    return Both(Domain(rows, cols, bool(along), backwards=_backwards(nodes)), over_rows)
 
 
 def _backwards(nodes: list[Node]) -> bool:

@@ -7,8 +7,9 @@ the kernel takes their symbols and serves every value. A length that may pass wh
     row, resident   reductions and scans over trailing axes, the row held on chip: in registers of a program on a GPU,
                     in cache lines and a scratch row on a CPU. Short rows share a program on a GPU.
     row, streamed   the same for rows that do not fit on chip: every phase loads and computes again.
-    mixed           reductions over trailing axes and over all others in one: a program takes neighbouring rows one by
-                    one and adds up its columns on the way; a second kernel joins what programs found.
+    mixed           reductions over all rows beside reductions along rows or what every element gives: a program takes
+                    some of the rows one by one and adds up its columns on the way; a second kernel joins what programs
+                    found.
     column          the same over leading or middle axes: neighbouring columns in the lanes of a program, the rows
                     walked step by step, or on a GPU held at once where they are few.
 """
@@ -72,7 +73,7 @@ class Work:
     the outputs themselves where empty), `inputs` that are in buffers, and the layouts of outputs and inputs there.
 
     With `parts` the region is reduced along rows and along columns: a root that reduces over all rows has an output
-    with a dimension more, of what each of so many parts of the rows gives.
+    with a dimension more, of what each of so many parts of the rows gives; which rows make a part is the kernel's own.
     """
 
     outputs: tuple[Node, ...]
@@ -351,7 +352,7 @@ def _warps(made: _Made) -> int:
     elif weighed or alone or (len(lanes) > 1 and (made.family == "row, streamed" or elements == HELD_TILE)):
         each = 1024
     else:
-        each = 512 if coded or axes[-1].role is Role.TILE else 256
+        each = 512 if coded or axes[-1].role is Role.TILE or made.family == "mixed" else 256
     return min(16, max(1, elements // each))
 
 

@@ -41,8 +41,9 @@ class Scope(Enum):
 class Axis:
     """One axis: `extent` indices from 0, walked by `role` in pieces of `block`.
 
-    A SERIAL axis may be shared out `among` the indices of a GRID axis: each of them takes neighbouring indices, all as
-    many but the last ones, which may have fewer or none.
+    A SERIAL axis may be shared out `among` the indices of a GRID axis. Each of them takes neighbouring indices, all as
+    many but the last ones, which may have fewer or none; or, with `in_turn`, the blocks that lie as many apart as there
+    are sharers, from its own one on.
     """
 
     name: str
@@ -50,6 +51,12 @@ class Axis:
     role: Role
     block: int = 1
     among: str = ""
+    in_turn: bool = False
+
+    @property
+    def own_end(self) -> bool:
+        """True where those that share the axis stop at ends of their own."""
+        return bool(self.among) and not self.in_turn
 
     @property
     def symbol(self) -> Expr:
@@ -290,15 +297,25 @@ class Kernel:
 
     def steps(self, axis: Axis) -> Dim:
         """The indices of `axis` that one program walks, at most."""
-        return share_of(axis.extent, self.axis(axis.among).extent) if axis.among else axis.extent
-
-    def ends(self, axis: Axis) -> tuple[Dim, Dim]:
-        """Where a program starts to walk `axis`, and where it stops, by the index of the axis that shares it out."""
         if not axis.among:
-            return 0, axis.extent
+            return axis.extent
+        parts = self.axis(axis.among).extent
+        if axis.in_turn:
+            return unwrap(mul(wrap(share_of(share_of(axis.extent, axis.block), parts)), axis.block))
+        return share_of(axis.extent, parts)
+
+    def walked(self, axis: Axis) -> tuple[Dim, Dim, Dim]:
+        """Where a program starts to walk `axis`, where it stops, and how far apart its steps are, by the index of the
+        axis that shares it out.
+        """
+        if not axis.among:
+            return 0, axis.extent, axis.block
+        sharer = self.axis(axis.among)
+        if axis.in_turn:
+            return unwrap(mul(sharer.symbol, axis.block)), axis.extent, unwrap(mul(wrap(sharer.extent), axis.block))
         share = self.steps(axis)
-        first = mul(self.axis(axis.among).symbol, share)
-        return unwrap(first), unwrap(minimum(first + share, axis.extent))
+        first = mul(sharer.symbol, share)
+        return unwrap(first), unwrap(minimum(first + share, axis.extent)), axis.block
 
     def param(self, name: str) -> Param:
         """The parameter of that name."""

@@ -12,9 +12,10 @@ are joined in order, so bits repeat.
 from __future__ import annotations
 
 from interfuse.ir import build as b
-from interfuse.ir.index import mod, mul, unwrap
+from interfuse.ir.index import mod, mul, product, unwrap
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node, make, topological
+from interfuse.lower.axes import PIECE
 from interfuse.lower.domain import Domain, find_both, inside
 from interfuse.lower.families import Work
 from interfuse.lower.kernel import share_of
@@ -29,7 +30,9 @@ _NOTHING = {"sum": 0.0, "max": float("-inf"), "min": float("inf")}
 
 
 def mixed(work: Work, target: Target) -> tuple[Work, ...]:
-    """The works that compute `work`, in order; none where it does not reduce both rows and columns."""
+    """The works that compute `work`, in order; none where it does not reduce all rows, and beside that either reduces
+    along rows or gives something of every element.
+    """
     roots = _spelled(work.roots or work.outputs, work.inputs)
     both = find_both(inside(roots, work.inputs))
     if both is None:
@@ -48,6 +51,11 @@ def mixed(work: Work, target: Target) -> tuple[Work, ...]:
     ]
     read = tuple(j for j in joins.values() if any(j in n for n, small in zip(needs, columns, strict=True) if not small))
     layouts = dict(work.layouts) | {n: contiguous(n.shape) for n in (*given, *read)}
+
+    sizes = {e.size for e, n in zip(ends, needs, strict=True) if not n}
+    whole = product((both.domain.rows, both.domain.cols))
+    if not sizes <= {whole, both.domain.rows} or (not both.domain.reduces and whole not in sizes):
+        return ()
 
     def those(nodes: tuple[Node, ...], *, joined: bool, small: bool) -> tuple[Node, ...]:
         return tuple(o for o, n, c in zip(nodes, needs, columns, strict=True) if (bool(n), c) == (joined, small))
@@ -70,12 +78,16 @@ def mixed(work: Work, target: Target) -> tuple[Work, ...]:
 
 def parts_of(domain: Domain, target: Target) -> int:
     """Into how many parts the rows of a domain are cut: two for each program that the device runs at once, fewer where
-    rows are few.
+    rows are few, or where columns have programs of their own.
     """
     rows, most = domain.rows, 2 * target.enough
+    if target.backend != "cpp" and not domain.reduces:
+        most = max(1, 2 * most // -(-domain.longest // PIECE))
     if not isinstance(rows, int):
         return most
-    return -(-rows // max(SHARE, -(-rows // most)))
+    if target.backend == "cpp":
+        return -(-rows // max(SHARE, -(-rows // most)))  # neighbours: all parts have some
+    return min(most, -(-rows // SHARE))
 
 
 def _spelled(roots: tuple[Node, ...], inputs: frozenset[Node]) -> tuple[Node, ...]:

@@ -63,7 +63,8 @@ def _axis_line(a: Axis) -> str:
         if a.role is Role.SERIAL
         else (f", {_BLOCK[a.role].format(a.block)}")
     )
-    return f"axis {a.name} of {a.extent}, {a.role.value}{block}{f', shared out among {a.among}' if a.among else ''}"
+    shared = f", shared out{' in turn' if a.in_turn else ''} among {a.among}" if a.among else ""
+    return f"axis {a.name} of {a.extent}, {a.role.value}{block}{shared}"
 
 
 def _where(bounds: tuple[Bound, ...]) -> str:

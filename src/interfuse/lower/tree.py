@@ -133,13 +133,14 @@ def within_rows(trace: Trace, row: Axis, col: Axis, keep: bool = True) -> tuple[
     and what their sums give after it.
     """
     body, scratch = statements(trace, col, keep)
+    body = (*body, *trace.sums) if col.role is Role.GRID else body
     same: set[Value] = set()
 
     def is_same(s: Stmt) -> bool:
         """True for what computes a value that no row changes."""
         if not isinstance(s, (Load, Let)) or row.name in s.out.axes or not same.issuperset(operands(s)):
             return False
-        alike = col.role is Role.TILE or col.name not in s.out.axes
+        alike = col.role is not Role.SERIAL or col.name not in s.out.axes
         same.update({s.out} if alike else ())
         return alike
 
@@ -151,7 +152,12 @@ def within_rows(trace: Trace, row: Axis, col: Axis, keep: bool = True) -> tuple[
             s = Loop(col.name, tuple(i for i in s.body if i not in alike))
         (before if is_same(s) else inside).append(s)
     inside = [s for s in inside if not isinstance(s, Loop) or s.body]
-    return (*before, Loop(row.name, tuple(inside)), Loop(col.name, tuple(trace.ends))), scratch
+    ends = tuple(trace.ends)
+    return (
+        *before,
+        Loop(row.name, tuple(inside)),
+        *(ends if col.role is Role.GRID else (Loop(col.name, ends),)),
+    ), scratch
 
 
 def statements(trace: Trace, col: Axis, keep: bool = True) -> tuple[tuple[Stmt, ...], tuple[Param, ...]]:
