@@ -297,7 +297,7 @@ class Kernel:
         return tuple(dict.fromkeys(p for s in walk(self.body) if isinstance(s, Load) for p in s.picks))
 
     @property
-    def walked(self) -> tuple[Axis, ...]:
+    def own_axes(self) -> tuple[Axis, ...]:
         """The axes of the domain: all but the one of parts."""
         return tuple(a for a in self.axes if a.name != PART)
 
