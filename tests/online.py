@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -25,41 +26,46 @@ def _input(dtype: DType, shape: Shape) -> tuple[Node, Node]:
     return x, b.cast(x, F32) if dtype.is_narrow else x
 
 
-def _along(op: str, x: Node, axis: int) -> Node:
-    return b.expand(b.reduce(op, x, (axis,), keepdims=True), x.shape)
+def axes_of(axis: int | Shape) -> Shape:
+    """The axes that are reduced, of one or several."""
+    return (axis,) if isinstance(axis, int) else axis
 
 
-def moments(dtype: DType, shape: Shape, axis: int) -> Region:
+def _along(op: str, x: Node, axis: int | Shape) -> Node:
+    return b.expand(b.reduce(op, x, axes_of(axis), keepdims=True), x.shape)
+
+
+def moments(dtype: DType, shape: Shape, axis: int | Shape) -> Region:
     """Mean, variance, and the elements normalised by them."""
     x, wide = _input(dtype, shape)
-    mean, variance = b.reduce("mean", wide, (axis,)), b.reduce("variance", wide, (axis,), correction=1)
-    spread = b.expand(b.reduce("variance", wide, (axis,), keepdims=True, correction=0), shape)
+    mean, variance = b.reduce("mean", wide, axes_of(axis)), b.reduce("variance", wide, axes_of(axis), correction=1)
+    spread = b.expand(b.reduce("variance", wide, axes_of(axis), keepdims=True, correction=0), shape)
     root = b.apply("rsqrt", b.apply("add", spread, b.broadcast(b.constant(1e-5, wide.dtype), shape)))
     normal = b.apply("mul", b.apply("sub", wide, _along("mean", wide, axis)), root)
     return [x], [b.cast(n, dtype) for n in (mean, variance, normal)]
 
 
-def softmax(dtype: DType, shape: Shape, axis: int) -> Region:
+def softmax(dtype: DType, shape: Shape, axis: int | Shape) -> Region:
     """softmax, its maximum and the logarithm of its sum beside it."""
     x, wide = _input(dtype, shape)
     e = b.apply("exp", b.apply("sub", wide, _along("max", wide, axis)))
-    total = b.reduce("sum", e, (axis,))
-    outputs = (b.apply("div", e, _along("sum", e, axis)), b.reduce("max", wide, (axis,)), b.apply("log", total))
+    total = b.reduce("sum", e, axes_of(axis))
+    outputs = (b.apply("div", e, _along("sum", e, axis)), b.reduce("max", wide, axes_of(axis)), b.apply("log", total))
     return [x], [b.cast(n, dtype) for n in outputs]
 
 
-def logsumexp(dtype: DType, shape: Shape, axis: int) -> Region:
+def logsumexp(dtype: DType, shape: Shape, axis: int | Shape) -> Region:
     """log of the summed exponentials as eager's logsumexp does it: shifted by 0 where the maximum is infinite."""
     x, wide = _input(dtype, shape)
-    top = b.reduce("max", wide, (axis,), keepdims=True)
+    top = b.reduce("max", wide, axes_of(axis), keepdims=True)
     zero = b.broadcast(b.constant(0, wide.dtype), top.shape)
     shift = b.apply("where", b.apply("isinf", top), zero, top)
     e = b.apply("exp", b.apply("sub", wide, b.expand(shift, shape)))
-    total = b.reduce("sum", e, (axis,), keepdims=True)
+    total = b.reduce("sum", e, axes_of(axis), keepdims=True)
     return [x], [b.cast(b.apply("add", b.apply("log", total), shift), dtype)]
 
 
-REGIONS: dict[str, Callable[[DType, Shape, int], Region]] = {f.__name__: f for f in (moments, softmax, logsumexp)}
+REGIONS: dict[str, Callable[[DType, Shape, Any], Region]] = {f.__name__: f for f in (moments, softmax, logsumexp)}
 
 
 def _random(shape: Shape, axis: int) -> np.ndarray:

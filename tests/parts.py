@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -18,52 +19,58 @@ from interfuse.lower.kernel import Kernel
 from interfuse.lower.split import split
 from interfuse.lower.target import Target
 from tests import online
+from tests.online import axes_of
 
 Region = tuple[list[Node], list[Node]]
 Shape = tuple[int, ...]
 Run = Callable[[Kernel, list[np.ndarray], tuple[Node, ...]], list[np.ndarray]]
 """Runs a kernel on the flat arrays of what it reads, and gives what lies in the buffers of the nodes that it writes."""
 
-SHAPES: dict[str, tuple[Shape, int]] = {
+SHAPES: dict[str, tuple[Shape, int | Shape]] = {
     "rows": ((3, 960), 1),
     "odd rows": ((2, 967), 1),
     "columns": ((2, 960, 5), 1),
     "odd columns": ((971, 3), 0),
+    "apart": ((6, 5, 10, 16), (0, 2, 3)),
+    "apart, the longest first": ((2, 320, 3, 5), (1, 3)),
 }
 
 
-def _spread(kept: Node, x: Node, axis: int) -> Node:
-    return b.expand(b.reshape(kept, tuple(1 if k == axis else d for k, d in enumerate(x.shape))), x.shape)
+def _spread(kept: Node, x: Node, axis: int | Shape) -> Node:
+    return b.spread_over(kept, x, axes_of(axis))
 
 
-def every(dtype: DType, shape: tuple[int, ...], axis: int) -> Region:
+def every(dtype: DType, shape: tuple[int, ...], axis: int | Shape) -> Region:
     """Every plain reduction, some of what is computed first."""
     x = b.placeholder("x", dtype, shape)
     wide = b.cast(x, F32) if dtype.is_narrow else x
-    found = [b.reduce(op, wide, (axis,)) for op in ("sum", "max", "min")]
+    found = [b.reduce(op, wide, axes_of(axis)) for op in ("sum", "max", "min")]
     positive = b.apply("gt", wide, b.broadcast(b.constant(0, wide.dtype), shape))
-    found += [b.reduce(op, positive, (axis,)) for op in ("any", "all")]
+    found += [b.reduce(op, positive, axes_of(axis)) for op in ("any", "all")]
     return [x], found
 
 
-def norms(dtype: DType, shape: tuple[int, ...], axis: int) -> Region:
+def norms(dtype: DType, shape: tuple[int, ...], axis: int | Shape) -> Region:
     """A value over its norm, the norm beside it, and a sum of the quotient: a reduction of reductions."""
     x = b.placeholder("x", dtype, shape)
     wide = b.cast(x, F32) if dtype.is_narrow else x
-    norm = b.apply("sqrt", b.reduce("sum", b.apply("mul", wide, wide), (axis,)))
+    norm = b.apply("sqrt", b.reduce("sum", b.apply("mul", wide, wide), axes_of(axis)))
     y = b.apply("div", wide, _spread(norm, wide, axis))
-    return [x], [b.cast(n, dtype) for n in (y, norm, b.reduce("sum", b.apply("abs", y), (axis,)))]
+    return [x], [b.cast(n, dtype) for n in (y, norm, b.reduce("sum", b.apply("abs", y), axes_of(axis)))]
 
 
-def places(dtype: DType, shape: tuple[int, ...], axis: int) -> Region:
+def places(dtype: DType, shape: tuple[int, ...], axis: int | Shape) -> Region:
     """Places of the largest and smallest elements."""
     x = b.placeholder("x", dtype, shape)
-    return [x], [b.reduce(op, x, (axis,)) for op in ("argmax", "argmin", "max")]
+    return [x], [b.reduce(op, x, axes_of(axis)) for op in ("argmax", "argmin", "max")]
 
 
-REGIONS: dict[str, Callable[[DType, tuple[int, ...], int], Region]] = {
+REGIONS: dict[str, Callable[[DType, tuple[int, ...], Any], Region]] = {
     **online.REGIONS, "every": every, "norms": norms, "places": places
 }  # fmt: skip
+
+CUT = [(name, shape) for name in REGIONS for shape, (_, axis) in SHAPES.items() if name != "places" or axis in (0, 1)]
+"""Regions and shapes: places are those along one axis."""
 
 
 def works(region: Region, target: Target) -> tuple[Work, ...]:

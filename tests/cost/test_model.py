@@ -17,14 +17,15 @@ from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
 from interfuse.lower.families import Work, lower
 from interfuse.lower.kernel import Kernel
+from interfuse.lower.schedule import Schedule
 from interfuse.lower.target import CPU, GPU, Target
 
 H200 = find("H200")
 
 
-def made(out: Node, *inputs: Node, target: Target = GPU) -> Kernel:
+def made(out: Node, *inputs: Node, target: Target = GPU, schedule: Schedule | None = None) -> Kernel:
     layouts = {n: contiguous(n.shape) for n in (out, *inputs)}
-    return lower("k", Work((out,), frozenset(inputs), layouts), target)[0]
+    return lower("k", Work((out,), frozenset(inputs), layouts), target, schedule=schedule)[0]
 
 
 def doubled(rows: int, cols: int) -> Kernel:
@@ -68,9 +69,10 @@ def test_rows_of_odd_width_ask_for_one_element_a_thread() -> None:
 
 def test_reading_across_rows_asks_for_whole_sectors() -> None:
     x = b.placeholder("x", F32, (4096, 2048))
-    across = made(b.apply("copy", b.permute(x, (1, 0))), x)
-    f = features(across, {})
-    assert f.through == pytest.approx(4 * 4096 * 2048 * (8 + 1))
+    turned = b.apply("copy", b.permute(x, (1, 0)))
+    across = made(turned, x, schedule=Schedule((("row", 1), ("col", 2048))))
+    assert features(across, {}).through == pytest.approx(4 * 4096 * 2048 * (8 + 1))
+    assert features(made(turned, x), {}).through == pytest.approx(4 * 4096 * 2048 * 2)
     assert kernel_estimate(across, H200).seconds > 2 * kernel_estimate(doubled(4096, 2048), H200).seconds
 
 

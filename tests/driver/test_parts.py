@@ -50,6 +50,13 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ...]
     "half norm backward": (_norm_backward, lambda: _saved(torch.randn(4, 80, 96).half(), torch.randn(96).half())),
     "rows and columns": (lambda x: _with_columns(torch.softmax(x, -1)), lambda: (torch.randn(500, 77),)),
     "bias gradient": (lambda y, g: _with_columns(torch.where(y > 0, g, 0)), lambda: tuple(torch.randn(2, 900, 48))),
+    "batch": (lambda x: torch.var_mean(x, (0, 2, 3)), lambda: (torch.randn(9, 16, 40, 41) + 5,)),
+    "batch in half": (lambda x: x.float().sum((0, 2)).half(), lambda: (torch.randn(40, 33, 128).half(),)),
+    "batch norm": (
+        lambda x: (x - x.mean((0, 2, 3), True)) * torch.rsqrt(x.var((0, 2, 3), keepdim=True) + 1e-5),
+        lambda: (torch.randn(9, 16, 40, 41) + 5,),
+    ),
+    "groups apart": (lambda x: torch.var_mean(x, (1, 3)), lambda: (torch.randn(3, 5000, 5, 3) + 5,)),
     "places": (lambda x: (x.argmax(), x.max()), lambda: (torch.randn(1 << 18),)),
     "questions": (lambda x: ((x > 4).any(), (x < 9).all()), lambda: (torch.randn(1 << 18),)),
 }

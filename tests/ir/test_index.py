@@ -238,3 +238,16 @@ def test_positions_in_shapes_with_sizes_join_again():
     assert index.mod(index.mod(N, M) + M * 3, M) is index.mod(N, M)
     assert index.floordiv(index.mod(N, M), M) is const(0)
     assert index.floordiv(index.mod(N, M) * 12 + sym("r", 0, 11), M * 12) is const(0)
+
+
+def test_what_is_less_than_a_step_has_no_say_in_a_division() -> None:
+    row, col = sym("row", 0, 1023), sym("col", 0, 127)
+    flat = row * 128 + col
+    assert index.floordiv(flat, 1024) is index.floordiv(row, 8)
+    assert index.mod(flat, 1024) is index.add(index.mul(index.mod(row, 8), 128), col)
+
+
+def test_two_digits_become_one() -> None:
+    col = sym("col", 0, 32 * 56 * 56 - 1)
+    digits = index.delinearize(col, (32, 56, 56))
+    assert index.linear(digits, (802816, 56, 1)) is index.floordiv(col, 3136) * 802816 + index.mod(col, 3136)

@@ -155,6 +155,24 @@ def two_axis_reduction() -> tuple[list[Node], list[Node]]:
     return [x], [b.apply("div", x, b.expand(total, x.shape))]
 
 
+def apart(*axes: int) -> Maker:
+    """Statistics of batch and group norms: over dimensions apart, beside what is normalised."""
+
+    def maker() -> tuple[list[Node], list[Node]]:
+        x, w = _in("x", 3, 4, 5, 6), _in("w", 4, 1, 1)
+        y = b.apply("add", x, b.broadcast(w, x.shape))
+        mean, spread = (b.reduce(op, y, axes, keepdims=True, **more) for op, more in STATISTICS)
+        scale = b.apply("rsqrt", b.apply("add", spread, _wide(1e-5, spread)))
+        normal = b.apply("mul", b.apply("sub", y, b.expand(mean, x.shape)), b.expand(scale, x.shape))
+        return [x, w], [normal, b.reduce("max", y, axes), b.reshape(mean, b.reduce("max", y, axes).shape)]
+
+    maker.__name__ = f"apart_{'_'.join(map(str, axes))}"
+    return maker
+
+
+STATISTICS: tuple[tuple[str, dict[str, int]], ...] = (("mean", {}), ("variance", {"correction": 0}))
+
+
 def whole_reduction() -> tuple[list[Node], list[Node]]:
     x = _in("x", 6, 7)
     return [x], [b.reduce("sum", b.apply("mul", x, x), (0, 1))]
@@ -218,6 +236,7 @@ MAKERS: list[Maker] = [
     *(scans(axis, reverse) for axis in (0, 1, 2) for reverse in (False, True)),
     scan_of_one_value,
     two_axis_reduction,
+    *(apart(*axes) for axes in ((0, 2, 3), (0, 2), (1, 3), (0, 3))),
     whole_reduction,
     flattened_rows,
     half_rows,
@@ -343,7 +362,7 @@ def _refusals() -> dict[str, tuple[list[Node], list[Node], str]]:
     square = _in("s", 8, 8)
     scanned = b.scan("cumsum", square, 1)
     return {
-        "axes apart": ([four], [b.reduce("sum", four, (0, 2))], "axes apart"),
+        "columns elsewhere": ([four], [b.reduce("sum", four, a) for a in ((0, 2), (0, 2, 3))], "different shapes"),
         "two shapes": ([x], [b.reduce("sum", x, (1,)), b.reduce("sum", x, (0, 1))], "different shapes"),
         "scans both ways": ([x], [b.apply("add", b.scan("cumsum", x, 1), b.scan("cumsum", x, 1, True))], "in reverse"),
         "scans across": ([x], [b.scan("cumsum", b.scan("cumsum", x, 1), 0)], "different shapes"),

@@ -152,7 +152,7 @@ def sign(x):
 """,
     "sigmoid": """
 def sigmoid(x):
-    return tl.div_rn(1.0, 1.0 + libdevice.exp(-x))
+    return libdevice.fast_dividef(1.0, 1.0 + libdevice.exp(-x))
 """,
     "sigmoid_f64": """
 def sigmoid_f64(x):

@@ -166,8 +166,18 @@ def _without(factors: tuple[Expr, ...], gone: tuple[Expr, ...]) -> tuple[Expr, .
 
 
 def _remerge(terms: dict[Expr, int]) -> dict[Expr, int]:
-    """(a // n) * n * k + (a % n) * k = a * k, applied until nothing changes; n and k may have symbols in them."""
+    """(a // n) * n * k + (a % n) * k = a * k, applied until nothing changes; n and k may have symbols in them.
+
+    So is (a // n % m) * n * k + (a % n) * k = a % (n * m) * k, for numbers n, m and k.
+    """
     for factor, k in terms.items():
+        upper = _upper_digit(factor, k, terms)
+        if upper is not None:
+            whole, n = factor.args
+            left = {f: c for f, c in terms.items() if f is not factor and f is not upper}
+            merged = mod(whole, n.value * upper.args[1].value)
+            left[merged] = left.get(merged, 0) + k
+            return _remerge({f: c for f, c in left.items() if c})
         for rest in _factors(factor):
             if rest.op != "mod":
                 continue
@@ -183,6 +193,16 @@ def _remerge(terms: dict[Expr, int]) -> dict[Expr, int]:
                     left[f] = left.get(f, 0) + c
                 return _remerge({f: c for f, c in left.items() if c})
     return terms
+
+
+def _upper_digit(lower: Expr, k: int, terms: Mapping[Expr, int]) -> Expr | None:
+    """a // n % m where `lower` is a % n and the terms have k * n of it."""
+    if lower.op != "mod" or lower.args[1].op != "const":
+        return None
+    whole, n = lower.args[0], lower.args[1].value
+    above = floordiv(whole, n)
+    found = (f for f, c in terms.items() if f.op == "mod" and f.args[0] is above and c == k * n)
+    return next((f for f in found if f.args[1].op == "const"), None)
 
 
 def add(a: Dim, b: Dim) -> Expr:
@@ -230,6 +250,15 @@ def _split(e: Expr, n: int) -> tuple[Expr, Expr]:
         else:
             r[factor] = c
     return _from_terms(q), _from_terms(r)
+
+
+def _whole_steps(a: Expr, n: int) -> tuple[int, Expr, Expr] | None:
+    """(k, q, r) with a = k * q + r and 0 <= r < k, for some k > 1 that divides n: r has no say in a // n."""
+    for k in sorted({math.gcd(n, c) for c in linear_terms(a).values()}, reverse=True):
+        q, r = _split(a, k)
+        if k > 1 and r.lo >= 0 and r.hi < k and r is not a:
+            return k, q, r
+    return None
 
 
 def _split_by_size(a: Expr, n: Expr) -> tuple[Expr, Expr]:
@@ -308,6 +337,8 @@ def floordiv(a: Dim, b: Dim) -> Expr:
     g = math.gcd(n, *linear_terms(a).values())
     if g > 1:
         return floordiv(_from_terms({f: c // g for f, c in linear_terms(a).items()}), n // g)
+    if (steps := _whole_steps(a, n)) is not None:
+        return floordiv(steps[1], n // steps[0])
     if a.op == "floordiv" and a.args[1].op == "const":
         return floordiv(a.args[0], a.args[1].value * n)
     if a.op == "mod" and a.args[1].op == "const" and a.args[1].value % n == 0:
@@ -333,6 +364,8 @@ def mod(a: Dim, b: Dim) -> Expr:
     g = math.gcd(n, *linear_terms(a).values())
     if g > 1:
         return mul(mod(_from_terms({f: c // g for f, c in linear_terms(a).items()}), n // g), g)
+    if (steps := _whole_steps(a, n)) is not None:
+        return add(mul(mod(steps[1], n // steps[0]), steps[0]), steps[2])
     if a.op == "mod" and a.args[1].op == "const" and a.args[1].value % n == 0:
         return mod(a.args[0], b)
     return _intern("mod", (a, b), lo=0, hi=n - 1)

@@ -23,9 +23,6 @@ class Rows:
 PIECE = 512
 """Columns of a GPU program where it need not have whole rows."""
 
-PAIR = 2
-"""Columns of a thread that scans: four bytes at least, the fewest that are fetched ahead."""
-
 
 def map_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
     """Rows and columns of element-wise work, or columns alone."""
@@ -55,22 +52,21 @@ def row_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
 
 def column_axes(domain: Domain, target: Target, scanned: int) -> tuple[Axis, ...]:
     """Columns side by side, and the rows that are reduced or scanned: held at once where they are few. Scans give
-    `scanned` bytes for each row of a column, 0 where there are none.
+    `scanned` bytes for each row of a column.
     """
     outer, cols = (Axis("outer", domain.rows, Role.GRID),), domain.longest
     if target.backend == "cpp":
         col = Axis("col", domain.inner, Role.GRID, beside(domain, target))
         return (*outer, col, Axis("row", domain.cols, Role.SERIAL))
-    if scanned:
-        return (*outer, *_scanned_axes(domain, target, scanned))
     # The more columns side by side, the longer the pieces that are read: as many as leave two programs a unit.
     held = cols <= min(HELD_TILE // target.lanes, target.row_elements)
     few = cols <= target.tile_elements // target.lanes
     most = (target.tile_elements if few else HELD_TILE) // power(cols) if held else 4 * target.lanes
+    most = min(most, 2 * target.lanes) if scanned else most
     lanes = lanes_for(domain.inner, most)
     while lanes > target.lanes and wrap(domain.kept).hi < 2 * target.programs * lanes:
         lanes //= 2
-    step = target.tile_elements // lanes
+    step = SCANNED // power(scanned) if scanned else target.tile_elements // lanes
     row = Axis("row", domain.cols, Role.TILE if held else Role.SERIAL, power(cols) if held else step)
     return (*outer, Axis("col", domain.inner, Role.GRID, lanes), row)
 
@@ -92,16 +88,6 @@ def mixed_axes(domain: Domain, parts: int, target: Target) -> tuple[Axis, ...]:
     return (Axis("chunk", parts, Role.GRID), row, col)
 
 
-def _scanned_axes(domain: Domain, target: Target, scanned: int) -> tuple[Axis, ...]:
-    """Two columns a thread, which has all rows of a step: what lies in one thread is scanned without waiting."""
-    wide = wrap(domain.kept).hi >= 4 * target.programs * target.lanes
-    lanes = lanes_for(domain.inner, 2 * target.lanes if wide else target.lanes)
-    step, rows = SCANNED // power(scanned), domain.longest
-    role = Role.TILE if rows <= min(step, target.row_elements) else Role.SERIAL
-    block = power(rows) if role is Role.TILE else step
-    return Axis("col", domain.inner, Role.GRID, lanes, vector=PAIR), Axis("row", domain.cols, role, block)
-
-
 def turned_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
     """Tiles of several rows, so that transposed pieces are as long as leaves a program for every unit."""
     most = 2 * target.lanes
@@ -110,6 +96,12 @@ def turned_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
     together = lanes_for(domain.rows, most)
     block = min(power(domain.longest), 4 * target.tile_elements // together)
     return (Axis("row", domain.rows, Role.GRID, together), Axis("col", domain.cols, Role.SERIAL, block))
+
+
+def turned_map_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
+    """Square tiles, so that what lies along the rows and what lies along the columns is both moved in long pieces."""
+    axes = (("row", domain.rows), ("col", domain.cols))
+    return tuple(Axis(name, extent, Role.GRID, lanes_for(extent, target.side)) for name, extent in axes)
 
 
 def step_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:

@@ -1,17 +1,18 @@
 """Iteration domains. In: the outputs of a region and the nodes it reads. Out: the rows and columns that its kernel
 walks.
 
-A kernel walks `rows` by `cols`. Where the region reduces, every reduction must run over neighbouring dimensions of one
-common size (the columns), with `inner` elements after them; every output has rows x cols x inner elements, or rows x
-inner where the columns are reduced. Where it does not, the domain is the outputs' common element count, split so that
-as many elements as possible lie on one axis along which each access has one stride. All sizes may be expressions over
-size symbols.
+A kernel walks `rows` by `cols`. Where the region reduces, every reduction must run over dimensions of one common size
+(the columns) that lie alike in its operand, with `inner` elements after them; every output has rows x cols x inner
+elements, or rows x inner where the columns are reduced. Where it does not, the domain is the outputs' common element
+count, split so that as many elements as possible lie on one axis along which each access has one stride. All sizes may
+be expressions over size symbols.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir.index import Dim, Expr, delinearize, linear, product, unwrap, wrap
@@ -20,10 +21,27 @@ from interfuse.ir.node import Node
 from interfuse.ir.ops import JOINS, MOVES, POINTWISE, REDUCES, SCANS, TABLE
 
 
+class Digit(NamedTuple):
+    """A part of the domain: `size` indices of what is kept ("row" before the last that is reduced, "inner" after it) or
+    reduced ("col"), `step` elements apart in the order of the nodes' dimensions.
+    """
+
+    kind: str
+    size: Dim
+    step: Dim
+
+
+Digits = tuple[Digit, ...]
+"""How kept and reduced dimensions alternate, outermost first."""
+
+
 @dataclass(frozen=True)
 class Domain:
-    """rows x cols x inner; `reduces` tells whether the columns are the axis of reductions or scans, `backwards` whether
-    they are walked from their end.
+    """rows x cols x inner; `reduces` tells whether the columns are the axis of reductions or scans, `backwards`
+    whether they are walked from their end.
+
+    Where rows, columns and inner are not neighbours in the order of the nodes' dimensions, `parts` says what they are
+    made of, in the order in which they are walked; else it is empty.
     """
 
     rows: Dim
@@ -31,6 +49,18 @@ class Domain:
     reduces: bool
     inner: Dim = 1
     backwards: bool = False
+    parts: Digits = ()
+
+    @property
+    def digits(self) -> Digits:
+        """What the domain is made of."""
+        plain = (("row", self.rows, self.cols * self.inner), ("col", self.cols, self.inner), ("inner", self.inner, 1))
+        return self.parts or tuple(Digit(k, d, unwrap(wrap(step))) for k, d, step in plain if d != 1)
+
+    @property
+    def apart(self) -> bool:
+        """True where the columns are dimensions apart."""
+        return sum(d.kind == "col" for d in self.parts) > 1
 
     @property
     def kept(self) -> Dim:
@@ -41,6 +71,51 @@ class Domain:
     def longest(self) -> int:
         """The most elements that a reduction meets."""
         return wrap(self.cols).hi
+
+    def place(self, row: Expr, col: Expr, inner: Expr) -> Expr:
+        """The place of an element among all rows x cols x inner."""
+        if not self.parts:
+            return (row * self.cols + col) * self.inner + inner
+        return linear(self._spread({"row": row, "col": col, "inner": inner}), tuple(d.step for d in self.parts))
+
+    def kept_place(self, row: Expr, inner: Expr) -> Expr:
+        """The place of what a reduction leaves among all of its kind."""
+        return self._place_among({"row": row, "inner": inner}) if self.parts else row * self.inner + inner
+
+    def reduced_place(self, col: Expr) -> Expr:
+        """The place of a column among the elements of a reduction."""
+        return self._place_among({"col": col}) if self.parts else col
+
+    def _spread(self, axes: dict[str, Expr]) -> tuple[Expr, ...]:
+        """The index along each digit of these axes, in the order of the digits."""
+        own = {k: iter(delinearize(i, tuple(d.size for d in self.parts if d.kind == k))) for k, i in axes.items()}
+        return tuple(next(own[d.kind]) for d in self.parts if d.kind in axes)
+
+    def _place_among(self, axes: dict[str, Expr]) -> Expr:
+        """The place among the elements along these axes alone, in the order of the nodes' dimensions."""
+        digits = [d for d in self.parts if d.kind in axes]
+        order = by_step(digits)
+        index = self._spread(axes)
+        return linear(tuple(index[k] for k in order), dense(tuple(digits[k].size for k in order)))
+
+
+def by_step(digits: Sequence[Digit]) -> list[int]:
+    """The digits, by number, in the order of the nodes' dimensions."""
+    return sorted(range(len(digits)), key=lambda k: -wrap(digits[k].step).hi)
+
+
+def domain_of(digits: Digits, backwards: bool = False) -> Domain:
+    """The domain of reductions that is made of these digits. Neighbours of a kind become one."""
+    merged: list[Digit] = []
+    for d in digits:
+        last = merged[-1] if merged else None
+        if last is not None and last.kind == d.kind and last.step == unwrap(wrap(d.step) * d.size):
+            merged[-1] = Digit(d.kind, unwrap(wrap(last.size) * d.size), d.step)
+        else:
+            merged.append(d)
+    rows, cols, inner = (tuple(d.size for d in merged if d.kind == k) for k in ("row", "col", "inner"))
+    plain = Domain(product(rows), width(cols, range(len(cols))), True, product(inner), backwards)
+    return plain if plain.digits == tuple(merged) else replace(plain, parts=tuple(merged))
 
 
 def inside(outputs: Iterable[Node], inputs: frozenset[Node]) -> list[Node]:
@@ -86,17 +161,21 @@ def check_operators(nodes: Iterable[Node], backend: str) -> None:
         )
 
 
-def reduced(node: Node) -> tuple[Dim, Dim, Dim]:
-    """(rows, cols, inner) of one reduction or scan; UnsupportedError where its axes are not neighbours."""
+def digits_of(node: Node) -> Digits:
+    """How kept and reduced dimensions alternate in the operand of a reduction or scan."""
     shape = node.inputs[0].shape
     over = (node.attr("axis"),) if node.op in SCANS else node.attr("axes")
-    axes = [a for a in over if shape[a] != 1]
-    kept = [k for k, d in enumerate(shape) if d != 1 and k not in over]
-    if any(min(axes) < k < max(axes) for k in kept if axes):
-        raise UnsupportedError(f"{node.op} over axes {tuple(over)} of {list(shape)}: axes apart have no family yet")
-    after = [k for k in kept if axes and k > max(axes)]
-    rows, inner = (product(tuple(shape[k] for k in kept if (k in after) == later)) for later in (False, True))
-    return rows, width(shape, axes), inner
+    last = max((a for a in over if shape[a] != 1), default=len(shape))
+    kinds = ("col" if k in over else "row" if k < last else "inner" for k in range(len(shape)))
+    return tuple(Digit(k, d, step) for k, d, step in zip(kinds, shape, dense(shape), strict=True) if d != 1)
+
+
+def reduced(node: Node) -> tuple[Dim, Dim, Dim]:
+    """(rows, cols, inner) of one reduction or scan; UnsupportedError where its axes are not neighbours."""
+    domain = domain_of(digits_of(node))
+    if domain.apart:
+        raise UnsupportedError(f"{node.op} over axes {tuple(node.attr('axes'))} of {list(node.inputs[0].shape)}: apart")
+    return domain.rows, domain.cols, domain.inner
 
 
 @dataclass(frozen=True)
@@ -112,7 +191,10 @@ class Both:
 def find_both(nodes: Iterable[Node]) -> Both | None:
     """Rows and columns, where some reductions leave the columns and all others the rows; None where that is not so."""
     nodes = list(nodes)
-    found = {n: reduced(n) for n in nodes if n.op in REDUCES or n.op in SCANS}
+    over = [n for n in nodes if n.op in REDUCES or n.op in SCANS]
+    if any(domain_of(digits_of(n)).apart for n in over):
+        return None
+    found = {n: reduced(n) for n in over}
     along = {kind for kind in found.values() if kind[2] == 1 and kind[0] != 1}
     down = {kind for kind in found.values() if kind not in along}
     if len(along) > 1 or len(down) != 1:
@@ -144,17 +226,18 @@ def find(outputs: tuple[Node, ...], inputs: frozenset[Node]) -> Domain:
     # Operands count too: a reduction of nothing has a result, which is no work for a kernel.
     if 0 in sizes or any(0 in m.shape for n in nodes for m in (n, *n.inputs)):
         raise UnsupportedError("empty tensor: nothing to launch")
-    reductions = {reduced(n) for n in nodes if n.op in REDUCES or n.op in SCANS}
-    if len(reductions) > 1:
-        raise UnsupportedError(f"reductions of different shapes: {_listed(reductions)} (rows, columns, inner)")
-    if not reductions:
+    ways = {domain_of(digits_of(n)) for n in nodes if n.op in REDUCES or n.op in SCANS}
+    if len(ways) > 1:
+        shapes = _listed([(d.rows, d.cols, d.inner) for d in ways])
+        raise UnsupportedError(f"reductions of different shapes: {shapes} (rows, columns, inner)")
+    if not ways:
         if len(sizes) > 1:
             raise UnsupportedError(f"outputs of different sizes: {_listed(sizes)}")
         return Domain(1, sizes.pop(), False)
-    rows, cols, inner = reductions.pop()
-    domain = Domain(rows, cols, True, inner, _backwards(nodes))
-    if not sizes <= {domain.kept, unwrap(domain.kept * cols)}:
-        raise UnsupportedError(f"outputs of {_listed(sizes)} elements do not fit {domain.kept} reductions of {cols}")
+    domain = replace(ways.pop(), backwards=_backwards(nodes))
+    if not sizes <= {domain.kept, unwrap(domain.kept * domain.cols)}:
+        found = f"{domain.kept} reductions of {domain.cols}"
+        raise UnsupportedError(f"outputs of {_listed(sizes)} elements do not fit {found}")
     return domain
 
 

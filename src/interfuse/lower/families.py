@@ -16,17 +16,16 @@ the kernel takes their symbols and serves every value. A length that may pass wh
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir.dtypes import F32, OPAQUE, compute_type
-from interfuse.ir.index import Dim, Expr, coefficient, const, product, symbols, wrap
+from interfuse.ir.index import Dim, Expr, coefficient, product, symbols, wrap
+from interfuse.ir.index import contiguous_strides as dense
 from interfuse.ir.layout import Layout
 from interfuse.ir.node import Node
 from interfuse.ir.ops import SCANS
-from interfuse.lower.accesses import accesses, bounds, size_symbols
 from interfuse.lower.axes import (
     Rows,
     column_axes,
@@ -39,29 +38,31 @@ from interfuse.lower.axes import (
     step_axes,
     total_axes,
     turned_axes,
+    turned_map_axes,
 )
 from interfuse.lower.domain import Domain, check_operators, core_of, find, find_both, inside
 from interfuse.lower.joins import check_parts
 from interfuse.lower.kernel import (
-    PART,
     Axis,
+    Bound,
     Kernel,
+    Let,
     Load,
     Loop,
     Param,
-    Reduce,
     Role,
-    Scan,
     Stmt,
     Store,
+    bounds_of,
     first_step,
     step_along,
     varies_over,
-    walk,
 )
+from interfuse.lower.launch import order_of, stages_of, warps_of
+from interfuse.lower.order import in_memory_order
 from interfuse.lower.schedule import HELD, Schedule
 from interfuse.lower.statistics import expand_statistics, join_statistics
-from interfuse.lower.target import FEW, HELD_TILE, STAGED_BYTES, Target
+from interfuse.lower.target import FEW, PARTED, Target
 from interfuse.lower.trace import Trace, Tracer
 from interfuse.lower.tree import statements, within_rows
 
@@ -73,7 +74,6 @@ class Work:
 
     With `parts` the region is reduced along rows and along columns: a root that reduces over all rows has an output
     with a dimension more, of what each of so many parts of the rows gives; which rows make a part is the kernel's own.
-    Reductions that are few enough for every program to do them for itself are done `ahead` of everything else.
     """
 
     outputs: tuple[Node, ...]
@@ -81,20 +81,6 @@ class Work:
     layouts: Mapping[Node, Layout]
     roots: tuple[Node, ...] = ()
     parts: int = 0
-    ahead: frozenset[Node] = frozenset()
-
-    @property
-    def leaves(self) -> frozenset[Node]:
-        """What is there before the domain is walked."""
-        return self.inputs | self.ahead
-
-    @property
-    def joined(self) -> tuple[Axis, ...]:
-        """The axis that is reduced ahead; none where nothing is."""
-        counts = {math.prod(wrap(n.inputs[0].shape[a]).hi for a in n.attr("axes")) for n in self.ahead}
-        if len(counts) > 1:
-            raise UnsupportedError(f"reduces {sorted(counts)} parts ahead: one kernel joins as many of each")
-        return tuple(Axis(PART, n, Role.TILE, power(n)) for n in counts)
 
 
 def lower(
@@ -115,12 +101,12 @@ def lower(
     check_parts(nodes)
     made = _mixed(work, target, schedule) if work.parts else _plain(work, target, schedule)
     params, reads = _params(made.trace, work)
-    axes = (*work.joined, *made.axes)
-    warps, stages = 1, 1
+    axes = made.axes
+    warps, stages, what = 1, 1, (made.family, axes, made.body)
     if target.backend == "triton":
-        warps, stages = schedule.warps or _warps(made), schedule.stages or _stages(made, target)
-    order = _order(made, target, warps) if made.family != "map" else ""
-    sizes = size_symbols(made.trace, axes)
+        warps, stages = schedule.warps or warps_of(*what), schedule.stages or stages_of(*what, target)
+    order = order_of(made.family, axes, target, warps) if made.family != "map" else ""
+    sizes = _size_symbols(made.trace, axes)
     params = (*params, *made.scratch)
     return Kernel(name, params, axes, made.body, doc, sizes, made.family, warps, order, stages=stages), reads
 
@@ -138,12 +124,28 @@ class _Made:
 
 def _plain(work: Work, target: Target, schedule: Schedule) -> _Made:
     """A region with reductions along one axis, or without any."""
-    domain = find(work.roots, work.leaves)
+    domain = walked(work, target)
     if domain.reduces:
         return _reducing(work, domain, target, schedule)
     domain, trace = _map_domain(work, target)
-    axes = schedule.placed(map_axes(domain, target), target.backend, target.lanes)
+    turned = target.backend == "triton" and _turned(trace, domain)
+    axes = turned_map_axes(domain, target) if turned else map_axes(domain, target)
+    axes = schedule.placed(axes, target.backend, target.lanes)
     return _Made("map", axes, trace, *statements(trace, axes[-1]))
+
+
+def walked(work: Work, target: Target) -> Domain:
+    """The domain of a region in the order in which its kernel walks it: that of memory where all accesses agree."""
+    domain = find(work.roots, work.inputs)
+    nodes = inside(work.roots, work.inputs)
+    buffers = [n for n in (*work.inputs, *work.outputs) if wrap(n.size).hi > wrap(domain.kept).hi]
+    odd = any(work.layouts[n].strides != dense(n.shape) for n in buffers) or any(n.op == "permute" for n in nodes)
+    if not domain.reduces or not odd:
+        return domain
+    axes = dict(zip(("row", "col", "inner"), _places(domain), strict=False))
+    wide = {s.name for s in axes.values() if s.op == "sym"}
+    accesses = [a for a in _accesses(_trace(work.roots, work, domain, target)) if varies_over(a) == wide]
+    return in_memory_order(domain, [a.index for a in accesses], axes)
 
 
 def _mixed(work: Work, target: Target, schedule: Schedule) -> _Made:
@@ -175,8 +177,10 @@ def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) ->
     passes there; elsewhere moments are spelled in one, and so are sums of exponentials where the domain is streamed.
     What is spelled for one pass already is streamed.
     """
-    nodes = inside(work.roots, work.leaves)
-    once = any(n.op in ("spread", "expsum") for n in nodes)
+    nodes = inside(work.roots, work.inputs)
+    if domain.apart and target.backend == "cpp" and wrap(domain.kept * domain.cols).hi >= PARTED:
+        raise UnsupportedError("reduces dimensions apart, element by element: in parts or not at all")
+    once = any(n.op == "expsum" for n in nodes)
     target = _asked(target, domain, True if once else schedule.streamed)
     family = "row" if domain.inner == 1 else "column"
     gpu_rows = family == "row" and target.backend == "triton"
@@ -199,16 +203,16 @@ def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) ->
     if not once and _held(domain, axes, target):
         short = domain.inner == 1 and domain.longest <= target.short_row
         if target.backend == "cpp" and not short:  # a second pass over such a row costs as much as the first
-            spelled = join_statistics(work.roots, work.leaves, exponentials=False)
+            spelled = join_statistics(work.roots, work.inputs, exponentials=False)
         else:
-            spelled = expand_statistics(work.roots, work.leaves)
+            spelled = expand_statistics(work.roots, work.inputs)
         trace = _trace(spelled, work, domain, target, rows)
         body, scratch = statements(trace, axes[-1])
         if not scratch or (domain.inner == 1 and _bytes(scratch) <= target.scratch_bytes):
             return _Made("row, resident" if family == "row" else family, axes, trace, body, scratch)
     if schedule.streamed is False:
         raise UnsupportedError(f"the schedule {schedule} holds what does not fit on chip")
-    trace = _trace(join_statistics(work.roots, work.leaves), work, domain, target, rows)
+    trace = _trace(join_statistics(work.roots, work.inputs), work, domain, target, rows)
     return _Made(f"{family}, streamed", axes, trace, *statements(trace, axes[-1], keep=False))
 
 
@@ -216,8 +220,8 @@ def _weighed(work: Work, domain: Domain, target: Target, schedule: Schedule, row
     """A GPU kernel that reads its rows once, for the sum of exponentials of each and what lies at places of them: each
     thread takes many elements a step. None where that is not all that the region asks for.
     """
-    roots = join_statistics(work.roots, work.leaves)
-    sums = [n for n in inside(roots, work.leaves) if n.op == "expsum"]
+    roots = join_statistics(work.roots, work.inputs)
+    sums = [n for n in inside(roots, work.inputs) if n.op == "expsum"]
     if not sums or any(n.dtype.bytes > F32.bytes for n in sums):
         return None
     axes = schedule.placed(over_rows(step_axes(domain, target), rows), target.backend, target.lanes)
@@ -230,9 +234,9 @@ def _weighed(work: Work, domain: Domain, target: Target, schedule: Schedule, row
 def _turned(trace: Trace, domain: Domain) -> bool:
     """True where an access of the whole domain has its neighbours along the rows: a transpose before or behind."""
     row, col = _position("row", domain.rows), _position("col", domain.cols)
-    wide = [a for a in accesses(trace) if col in symbols(a.index)]
+    accesses = [a for a in _accesses(trace) if col in symbols(a.index)]
     places = (row, col)
-    return any(first_step(a, row, places) == 1 and first_step(a, col, places) not in (0, 1, -1) for a in wide)
+    return any(first_step(a, row, places) == 1 and first_step(a, col, places) not in (0, 1, -1) for a in accesses)
 
 
 def _adds_up(trace: Trace, nodes: list[Node], domain: Domain, target: Target) -> bool:
@@ -276,18 +280,21 @@ def _trace(roots: tuple[Node, ...], work: Work, domain: Domain, target: Target, 
     """
     layouts = {**work.layouts, **{r: work.layouts[o] for r, o in zip(roots, work.outputs, strict=True)}}
     # A mask a part costs a GPU more than an index that is worked out; a CPU has a loop for each part.
-    names = ("row", "col") if domain.inner == 1 else ("outer", "row", "col")
-    places = [_position(n, d) for n, d in zip(names, (domain.rows, domain.cols, domain.inner), strict=False)]
+    places = _places(domain)
     places[0] = places[0] if rows is None else rows.index
-    part = next((a.symbol for a in work.joined), const(0))
-    by_index = target.backend == "triton"
-    tracer = Tracer(work.inputs, layouts, domain, *places, by_index=by_index, ahead=work.ahead, part=part)
+    tracer = Tracer(work.inputs, layouts, domain, *places, by_index=target.backend == "triton")
     for k, (root, output) in enumerate(zip(roots, work.outputs, strict=True)):
         if root.shape == output.shape:
             tracer.output(root, _out_name(k, len(roots)))
         else:
             tracer.partial(root, _out_name(k, len(roots)), _position("chunk", work.parts))
     return tracer.finished()
+
+
+def _places(domain: Domain) -> list[Expr]:
+    """The indices along rows, columns and what lies after them, where there is more than one."""
+    names = ("row", "col") if domain.inner == 1 else ("outer", "row", "col")
+    return [_position(n, d) for n, d in zip(names, (domain.rows, domain.cols, domain.inner), strict=False)]
 
 
 def _position(name: str, extent: Dim) -> Expr:
@@ -305,74 +312,40 @@ def _map_domain(work: Work, target: Target) -> tuple[Domain, Trace]:
 
     On a CPU each part of a joined value must be one piece of the columns as well, for a loop of its own.
     """
-    core, _ = core_of(work.roots[0], work.leaves)
+    core, _ = core_of(work.roots[0], work.inputs)
     shape = tuple(d for d in core.shape if d != 1) or (1,)
     found: tuple[Domain, Trace] | None = None
     for k in range(len(shape)):
         domain = Domain(product(shape[:k]), product(shape[k:]), False)
         trace, col = _trace(work.roots, work, domain, target), _position("col", domain.cols)
-        reached = accesses(trace)
-        pieces = target.backend != "cpp" or all(b.expr is col or col not in symbols(b.expr) for b in bounds(trace))
-        if pieces and all(step_along(a, col) is not None for a in reached):
+        accesses = _accesses(trace)
+        pieces = target.backend != "cpp" or all(b.expr is col or col not in symbols(b.expr) for b in _bounds(trace))
+        if pieces and all(step_along(a, col) is not None for a in accesses):
             return domain, trace
-        if found is None and pieces and all(coefficient(a.index, col) is not None for a in reached):
+        if found is None and pieces and all(coefficient(a.index, col) is not None for a in accesses):
             found = domain, trace
     return found or (domain, trace)
 
 
-def _warps(made: _Made) -> int:
-    """Warps for the tile of one program, between one and sixteen.
-
-    Eight elements a thread; sixteen where they are written in bytes, and where warps wait for each other in reductions
-    of what they hold, so that more programs share a multiprocessor and one's wait is another's work; 32 where a thread
-    reduces or scans what it holds first, tiles are turned, or a row that a program has to itself is written in bytes;
-    64 where it does so for a row in one step, or where a row is read and only what it reduces to is written. What a
-    thread takes of columns that it scans is all its own. Where there are a few programs that only add up what they
-    read, four.
-    """
-    axes, body = made.axes, walk(made.body)
-    elements = power(math.prod(a.block for a in axes))
-    lanes = [a for a in axes if a.block > 1]
-    sums = [s for s in body if isinstance(s, Reduce) and s.op == "expsum"]
-    weighed = made.family.startswith("row") and bool(sums) and all(s.arg.dtype.bytes <= F32.bytes for s in sums)
-    wide = [s for s in body if isinstance(s, Store) and axes[-1].symbol in symbols(s.index)]
-    coded = any(s.arg.dtype.bytes == 1 for s in wide)
-    scans = any(isinstance(s, Scan) for s in body)
-    alone = made.family == "row, resident" and (scans or (coded and len(lanes) == 1))
-    programs = math.prod(wrap(a.extent).hi for a in axes if a.role is Role.GRID)
-    if not wide and programs <= FEW and not sums and made.family.startswith("row"):
-        return min(32, max(1, elements // 128))
-    if made.family.startswith("column") and scans:
-        each = 32 * axes[-1].block * max(1, axes[-2].vector)
-    elif (made.family == "row, resident" and not wide) or (weighed and wrap(axes[-1].extent).hi <= axes[-1].block):
-        each = 2048
-    elif weighed or alone or (len(lanes) > 1 and (made.family == "row, streamed" or elements == HELD_TILE)):
-        each = 1024
-    else:
-        each = 512 if coded or axes[-1].role is Role.TILE or made.family == "mixed" else 256
-    return min(16, max(1, elements // each))
+def _accesses(trace: Trace) -> list[Load | Store]:
+    """Every load and store."""
+    return [*(m for m in trace.made if isinstance(m, Load)), *trace.stores, *trace.ends]
 
 
-def _order(made: _Made, target: Target, warps: int) -> str:
-    """The key under which the bits of the reductions repeat: on a GPU whatever decides which thread adds what."""
-    if target.backend == "triton":
-        return f"{made.family}/triton/{'x'.join(str(a.block) for a in made.axes)}/{warps}"
-    return f"{made.family}/{target.backend}/{target.lanes}/{made.axes[-1].block}"
+def _bounds(trace: Trace) -> list[Bound]:
+    """The bounds of every statement."""
+    return [b for m in trace.made for b in bounds_of(m)]
 
 
-def _stages(made: _Made, target: Target) -> int:
-    """Steps of the serial axis under way at once: what waits for its turn takes `STAGED_BYTES` at most."""
-    serial = {a.name for a in made.axes if a.role is Role.SERIAL}
-    loops = [s for s in made.body if isinstance(s, Loop) and s.axis in serial]
-    if not loops:
-        return 1
-    loads = [{s for s in walk(loop.body) if isinstance(s, Load)} for loop in loops]
-
-    def fetched(s: Load) -> int:
-        return s.out.dtype.bytes * math.prod(a.block for a in made.axes if a.name in varies_over(s))
-
-    step = max(sum(map(fetched, found)) for found in loads)
-    return max(1, min(target.stages, 1 + STAGED_BYTES // max(step, 1)))
+def _size_symbols(trace: Trace, axes: tuple[Axis, ...]) -> tuple[str, ...]:
+    """The size symbols that the kernel uses, by name."""
+    positions = [dict(m.attrs)["expr"] for m in trace.made if isinstance(m, Let) and m.op == "index"]
+    accesses = _accesses(trace)
+    picks = [p for a in accesses if isinstance(a, Load) for p in a.picks]
+    tested = [e for b in _bounds(trace) for e in (b.expr, *b.ends)]
+    limits = [*(p.extent for p in picks), *(a.extent for a in axes)]
+    used = {s.name for e in (*(a.index for a in accesses), *positions, *tested, *limits) for s in symbols(e)}
+    return tuple(sorted(used - {a.name for a in axes} - {p.symbol.name for p in picks}))
 
 
 def _bytes(scratch: tuple[Param, ...]) -> int:

@@ -64,8 +64,7 @@ def _axis_line(a: Axis) -> str:
         else (f", {_BLOCK[a.role].format(a.block)}")
     )
     shared = f", shared out{' in turn' if a.in_turn else ''} among {a.among}" if a.among else ""
-    vector = f", {a.vector} a thread" if a.vector else ""
-    return f"axis {a.name} of {a.extent}, {a.role.value}{block}{shared}{vector}"
+    return f"axis {a.name} of {a.extent}, {a.role.value}{block}{shared}"
 
 
 def _where(bounds: tuple[Bound, ...]) -> str:

@@ -6,7 +6,8 @@ every part, a second joins the parts, and what needs the results beside whole ro
 sizes alone, never of how many threads there are, and are joined in order: bits repeat.
 
 A part is a dimension of its own: reduce(x[.., n, ..]) = join(reduce(x[.., k, n / k, ..])). Where n has no fitting
-divisor, the elements past the last whole part are a kernel's work of their own.
+divisor, the elements past the last whole part are a kernel's work of their own. Of reduced dimensions apart from each
+other the first kernel takes the longest, cut or whole, and the one that joins takes the others too.
 """
 
 from __future__ import annotations
@@ -15,19 +16,15 @@ import math
 from dataclasses import dataclass
 
 from interfuse.ir import build as b
-from interfuse.ir.index import Dim, wrap
+from interfuse.ir.index import Dim, product, wrap
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node, with_inputs
 from interfuse.ir.ops import REDUCES, SCANS
-from interfuse.lower.domain import Domain, find, inside
-from interfuse.lower.families import Work
+from interfuse.lower.domain import Digits, Domain, by_step, find, inside
+from interfuse.lower.families import Work, walked
 from interfuse.lower.kernel import PLACES
-from interfuse.lower.scan_parts import split_scans
 from interfuse.lower.statistics import join_statistics
-from interfuse.lower.target import Target
-
-ENOUGH = 1 << 17
-"""Elements from which parts are worth a launch more."""
+from interfuse.lower.target import PARTED, Target
 
 PART = 1 << 12
 """Elements of a part at least: what its result takes is then nothing beside what it reads."""
@@ -56,29 +53,40 @@ def split(work: Work, target: Target) -> tuple[Work, ...]:
     roots = join_statistics(work.roots or work.outputs, work.inputs)
     nodes = inside(roots, work.inputs)
     if any(n.op in SCANS for n in nodes):
-        return split_scans(work, work.roots or work.outputs, target)
-    domain = find(roots, work.inputs)
-    parts = parts_of(domain, target) if domain.reduces else None
-    if parts is None:
         return ()
     first = [n for n in nodes if n.op in REDUCES and not any(m.op in REDUCES for m in inside(n.inputs, work.inputs))]
+    if not first or not find(roots, work.inputs).reduces:
+        return ()
+    layouts = dict(work.layouts) | {n: contiguous(n.shape) for n in first}
+    domain = walked(Work(tuple(first), work.inputs, layouts, tuple(first)), target)
+    parts = parts_of(domain, target)
+    if parts is None:
+        return ()
     if parts.rest and any(n.op in PLACES for n in first):
         return ()
-    cuts = [_Cut(n, parts) for n in first]
+    cuts = [_Cut(n, domain.digits, parts) for n in first]
     joined = {c.node: c.joined() for c in cuts}
     return _works(work, roots, cuts, joined, domain, target)
 
 
 def parts_of(domain: Domain, target: Target) -> Parts | None:
-    """How the columns of a domain are cut: into four parts a program that the device could run, or fewer large ones."""
-    rows, inner = domain.rows, domain.inner
-    cols = domain.cols
+    """How the columns of a domain are cut: into four parts a program that the device could run, or fewer large ones.
+
+    Of columns apart, the longest dimension is.
+    """
+    rows, cols, inner = domain.rows, domain.cols, domain.inner
     if not isinstance(rows, int) or not isinstance(inner, int) or not isinstance(cols, int):
         return None
-    lanes = min(inner, target.lanes)
+    if domain.apart:
+        if rows * cols * inner < PARTED:
+            return None
+        longest, sizes = _longest(domain.digits), tuple(d.size for d in domain.digits)
+        found = parts_of(Domain(product(sizes[:longest]), sizes[longest], True, product(sizes[longest + 1 :])), target)
+        return Parts(1, wrap(sizes[longest]).hi, 0) if found is None or found.rest else found
+    lanes = min(inner, target.side)
     programs = rows * math.ceil(inner / lanes)
     wanted = min(math.ceil(4 * target.enough / programs), cols * lanes // PART)
-    if programs >= target.enough or rows * cols * inner < ENOUGH or wanted < 2:
+    if programs >= target.enough or rows * cols * inner < PARTED or wanted < 2:
         return None
     whole = [k for k in range(wanted // 2 + 1, 2 * wanted) if cols % k == 0]
     if whole:
@@ -89,17 +97,25 @@ def parts_of(domain: Domain, target: Target) -> Parts | None:
     return Parts(cols // width, width, cols % width)
 
 
+def _longest(digits: Digits) -> int:
+    """Which of the reduced dimensions has the most elements."""
+    return max((k for k, d in enumerate(digits) if d.kind == "col"), key=lambda k: wrap(digits[k].size).hi)
+
+
 class _Cut:
-    """One reduction in parts: what each part gives (`of_parts`, with a dimension for the parts), and what the elements
-    after them give (`of_rest`; nothing where there are none). `axis` is the dimension of the parts.
+    """One reduction of a domain in parts: what each part gives (`of_parts`, with a dimension for the parts), and what
+    the elements after them give (`of_rest`; nothing where there are none). `axis` is the dimension of the parts, `axes`
+    are those that are reduced where parts are joined.
     """
 
-    def __init__(self, node: Node, parts: Parts) -> None:
-        self.node, self.parts = node, parts
-        x, axes = node.inputs[0], node.attr("axes")
-        self.axis = min(axes)
-        after = tuple(d for k, d in enumerate(x.shape) if k not in axes and k > self.axis)
-        before = x.shape[: self.axis]
+    def __init__(self, node: Node, digits: Digits, parts: Parts) -> None:
+        self.node, self.parts, self.digits = node, parts, digits
+        order = by_step(digits)  # of the node's dimensions; the kernel walks the digits in their own
+        x = b.reshape(node.inputs[0], tuple(digits[k].size for k in order))
+        x = b.permute(x, tuple(order.index(k) for k in range(len(digits))))
+        self.axis = _longest(digits)
+        before, after = x.shape[: self.axis], x.shape[self.axis + 1 :]
+        self.axes = tuple(k for k, d in enumerate(digits) if d.kind == "col")
         whole = parts.count * parts.width
         flat = b.reshape(x, (*before, whole + parts.rest, *after))
         self._head = b.reshape(_piece(flat, self.axis, 0, whole), (*before, parts.count, parts.width, *after))
@@ -126,8 +142,10 @@ class _Cut:
         """The result of all elements, from the results of parts and rest."""
         op = self.node.op
         if op in _BINARY:
-            return self._both(op, b.reduce(op, self.of_parts(op), (self.axis,)))
-        return {"expsum": self._expsum, "mean": self._mean, "spread": self._spread}.get(op, self._place)()
+            found = self._both(op, b.reduce(op, self.of_parts(op), self.axes))
+        else:
+            found = {"expsum": self._expsum, "mean": self._mean, "spread": self._spread}.get(op, self._place)()
+        return b.reshape(b.permute(found, tuple(by_step([d for d in self.digits if d.kind != "col"]))), self.node.shape)
 
     def _both(self, op: str, found: Node) -> Node:
         rest = self.of_rest(op)
@@ -135,12 +153,12 @@ class _Cut:
 
     def _everywhere(self, kept: Node) -> Node:
         """A joined value beside every part."""
-        return b.spread_over(kept, self.of_parts(self.node.op), (self.axis,))
+        return b.spread_over(kept, self.of_parts(self.node.op), self.axes)
 
     def _expsum(self) -> Node:
-        top = self._both("max", b.reduce("max", self.of_parts("max"), (self.axis,)))
+        top = self._both("max", b.reduce("max", self.of_parts("max"), self.axes))
         weight = b.apply("exp", b.apply("sub", self.of_parts("max"), self._everywhere(top)))
-        total = b.reduce("sum", b.apply("mul", self.of_parts("expsum"), weight), (self.axis,))
+        total = b.reduce("sum", b.apply("mul", self.of_parts("expsum"), weight), self.axes)
         rest, rest_top = self.of_rest("expsum"), self.of_rest("max")
         if rest is None or rest_top is None:
             return total
@@ -148,7 +166,7 @@ class _Cut:
 
     def _head_mean(self) -> Node:
         """The mean of all parts, which are equally long."""
-        return b.reduce("mean", self.of_parts("mean"), (self.axis,))
+        return b.reduce("mean", self.of_parts("mean"), self.axes)
 
     def _mean(self) -> Node:
         head, rest = self._head_mean(), self.of_rest("mean")
@@ -160,9 +178,9 @@ class _Cut:
 
     def _spread(self) -> Node:
         between = b.apply(
-            "mul", b.reduce("spread", self.of_parts("mean"), (self.axis,)), b.like(self.parts.width, self.node)
+            "mul", b.reduce("spread", self.of_parts("mean"), self.axes), b.like(self.parts.width, self._head_mean())
         )
-        head = b.apply("add", b.reduce("sum", self.of_parts("spread"), (self.axis,)), between)
+        head = b.apply("add", b.reduce("sum", self.of_parts("spread"), self.axes), between)
         rest, mean = self.of_rest("spread"), self.of_rest("mean")
         if rest is None or mean is None:
             return head
@@ -205,9 +223,6 @@ def _works(
     needed = inside([ends[k] for k in left], work.inputs | made)
     read = dict.fromkeys(i for n in needed for i in n.inputs if i in made)
     layouts = dict(work.layouts) | {n: contiguous(n.shape) for n in (*partial, *rest, *read)}
-    if target.backend == "triton" and domain.kept == 1 and not small and not rest and _joined_anywhere(cuts, needed):
-        roots = tuple(ends[k] for k in left)
-        return Work(partial, work.inputs, layouts), Work(work.outputs, work.inputs | held, layouts, roots, ahead=made)
     works = [Work(partial, work.inputs, layouts)] + ([Work(rest, work.inputs, layouts)] if rest else [])
     outputs = (*read, *(work.outputs[k] for k in small))
     works.append(Work(outputs, work.inputs | held, layouts, (*read, *(ends[k] for k in small))))
@@ -217,11 +232,6 @@ def _works(
         )
         works += split(last, target) or (last,)
     return tuple(works)
-
-
-def _joined_anywhere(cuts: list[_Cut], needed: list[Node]) -> bool:
-    """True where every program may as well join all parts for itself: one number each, and nothing else to reduce."""
-    return all(c.node.op in _BINARY for c in cuts) and not any(n.op in REDUCES for n in needed)
 
 
 def is_small(root: Node, inputs: frozenset[Node], size: Dim) -> bool:

@@ -57,6 +57,14 @@ def _free_of_slip(x: Node, axes: Axes) -> Node:
     return b.apply("sub", centred, b.spread_over(_over(left, _count(x, axes, left), "shift"), x, axes), hint="centred")
 
 
+def _true_mean(x: Node, axes: Axes) -> Node:
+    """The mean with what rounding left out put back; as it was summed where that is no finite number."""
+    summed, left = _mean(x, axes), _distances(x, axes)[1]
+    mean = b.apply("add", summed, _over(left, _count(x, axes, left), "shift"), hint="mean")
+    finite = b.apply("eq", b.apply("sub", summed, summed), b.like(0, summed))
+    return b.apply("where", finite, mean, summed, hint="mean")
+
+
 def _spread(x: Node, axes: Axes) -> Node:
     centred, left = _distances(x, axes)
     squares = b.reduce("sum", b.apply("mul", centred, centred, hint="squared"), axes, hint="squares")
@@ -98,15 +106,21 @@ def _behind(node: Node, inputs: frozenset[Node]) -> Node:
 
 
 def expand_statistics(roots: tuple[Node, ...], inputs: frozenset[Node]) -> tuple[Node, ...]:
-    """The roots with means, variances and their like spelled as plain sums between them and `inputs`: the form held."""
+    """The roots with means, variances and their like spelled as plain sums between them and `inputs`: the form held.
+
+    Beside a `spread` a mean is made free of what rounding left out: parts of a row are measured from it.
+    """
     memo: dict[Node, Node] = {i: i for i in inputs}
     nodes = inside(roots, inputs)
     spread = {(n.inputs[0], n.attr("axes")) for n in nodes if n.op == "variance"}
+    apart = {(n.inputs[0], n.attr("axes")) for n in nodes if n.op == "spread"}
     for node in nodes:
         parts = tuple(memo[i] for i in node.inputs)
         axes = node.attr("axes")
         if node.op == "mean":
-            memo[node] = _mean(parts[0], axes)
+            memo[node] = (_true_mean if (node.inputs[0], axes) in apart else _mean)(parts[0], axes)
+        elif node.op == "spread":
+            memo[node] = _spread(parts[0], axes)
         elif (pair := _centring(node, inputs)) in spread and pair is not None:
             memo[node] = _free_of_slip(parts[0], pair[1])
         elif node.op == "variance":

@@ -28,12 +28,23 @@ class Target:
     short_row: int = 1024
     widest: int = 1 << 13
 
+    @property
+    def side(self) -> int:
+        """Columns side by side in a program where there are parts of rows enough: a GPU reads long pieces best."""
+        return 2 * self.lanes if self.backend == "triton" else self.lanes
+
+
+PARTED = 1 << 17
+"""Elements from which parts of reductions are worth a launch more."""
 
 SCANNED = 256
 """Bytes of a column that a step of scans down columns takes: a thread has them to itself, in registers."""
 
 STAGED_BYTES = 36 << 10
 """What a GPU program may fetch ahead of itself: several programs share the memory of one unit."""
+
+FLIGHT_BYTES, MOST_STAGES = 64 << 10, 8
+"""Bytes that a GPU's unit must have under way to keep memory busy, and steps under way at most."""
 
 STEP = 4
 """Tiles that a step takes where threads reduce what they hold before they carry it."""

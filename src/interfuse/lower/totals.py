@@ -12,7 +12,7 @@ from interfuse.ir.index import product, unwrap
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
 from interfuse.ir.ops import REDUCES, SCANS
-from interfuse.lower.domain import inside, reduced
+from interfuse.lower.domain import digits_of, domain_of, inside, reduced
 from interfuse.lower.families import Work
 from interfuse.lower.split import split
 from interfuse.lower.target import Target
@@ -24,7 +24,10 @@ def totals(work: Work, target: Target) -> tuple[Work, ...]:
     """
     roots = work.roots or work.outputs
     nodes = inside(roots, work.inputs)
-    kinds = {n: reduced(n) for n in nodes if n.op in REDUCES or n.op in SCANS}
+    over = [n for n in nodes if n.op in REDUCES or n.op in SCANS]
+    if any(domain_of(digits_of(n)).apart for n in over):
+        return ()
+    kinds = {n: reduced(n) for n in over}
     ends = [n for n, (rows, _, _) in kinds.items() if rows == 1]
     begins = {kind for n, kind in kinds.items() if n not in ends}
     if len(begins) != 1 or not ends or any(n.op in SCANS for n in ends):

@@ -1,0 +1,74 @@
+"""What a kernel is launched with. In: its family, axes, statements. Out: warps of a program, steps under way, the key
+under which the bits of its reductions repeat.
+"""
+
+from __future__ import annotations
+
+import math
+
+from interfuse.ir.dtypes import F32
+from interfuse.ir.index import symbols, wrap
+from interfuse.lower.axes import power
+from interfuse.lower.kernel import Axis, Load, Loop, Reduce, Role, Scan, Stmt, Store, varies_over, walk
+from interfuse.lower.target import FEW, FLIGHT_BYTES, HELD_TILE, MOST_STAGES, STAGED_BYTES, Target
+
+
+def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) -> int:
+    """Warps for the tile of one program, between one and sixteen.
+
+    Eight elements a thread; sixteen where they are written in bytes or turned, where sums are carried, and where warps
+    wait for each other in reductions of what they hold, so that more programs share a multiprocessor and one's wait is
+    another's work; 32 where a thread reduces what it holds first, rows are turned, or a row that a program has to
+    itself is written in bytes; 64 where it does so for a row in one step, where a row is read and only what it reduces
+    to is written, or a thread scans a column. Where there are a few programs that only add up what they read, four.
+    """
+    body = walk(statements)
+    elements = power(math.prod(a.block for a in axes))
+    lanes = [a for a in axes if a.block > 1]
+    sums = [s for s in body if isinstance(s, Reduce) and s.op == "expsum"]
+    weighed = family.startswith("row") and bool(sums) and all(s.arg.dtype.bytes <= F32.bytes for s in sums)
+    wide = [s for s in body if isinstance(s, Store) and axes[-1].symbol in symbols(s.index)]
+    coded = any(s.arg.dtype.bytes == 1 for s in wide)
+    alone = coded and family == "row, resident" and len(lanes) == 1
+    programs = math.prod(wrap(a.extent).hi for a in axes if a.role is Role.GRID)
+    if not wide and programs <= FEW and not sums and family.startswith("row"):
+        return min(32, max(1, elements // 128))
+    if family.startswith("column") and any(isinstance(s, Scan) for s in body):
+        each = 32 * axes[-1].block
+    elif (family == "row, resident" and not wide) or (weighed and wrap(axes[-1].extent).hi <= axes[-1].block):
+        each = 2048
+    elif weighed or alone or (len(lanes) > 1 and (family == "row, streamed" or elements == HELD_TILE)):
+        each = 1024
+    else:
+        carried = family == "column, streamed" or (family == "row, streamed" and not wide)
+        turned = family == "map" and len(axes) == 2 and min(a.block for a in axes) >= 64
+        each = 512 if coded or carried or turned or axes[-1].role is Role.TILE or family == "mixed" else 256
+    return min(16, max(1, elements // each))
+
+
+def order_of(family: str, axes: tuple[Axis, ...], target: Target, warps: int) -> str:
+    """The key under which the bits of the reductions repeat: on a GPU whatever decides which thread adds what."""
+    if target.backend == "triton":
+        return f"{family}/triton/{'x'.join(str(a.block) for a in axes)}/{warps}"
+    return f"{family}/{target.backend}/{target.lanes}/{axes[-1].block}"
+
+
+def stages_of(family: str, axes: tuple[Axis, ...], body: tuple[Stmt, ...], target: Target) -> int:
+    """Steps of the serial axis under way at once: what waits for its turn takes `STAGED_BYTES` at most. Where a unit
+    has few programs that walk columns, each has as many under way as they need together.
+    """
+    serial = {a.name for a in axes if a.role is Role.SERIAL}
+    loops = [s for s in body if isinstance(s, Loop) and s.axis in serial]
+    if not loops:
+        return 1
+    loads = [{s for s in walk(loop.body) if isinstance(s, Load)} for loop in loops]
+
+    def fetched(s: Load) -> int:
+        return s.out.dtype.bytes * math.prod(a.block for a in axes if a.name in varies_over(s))
+
+    step = max(1, *(sum(map(fetched, found)) for found in loads))
+    pieces = {a: -(-wrap(a.extent).hi // a.block) for a in axes}
+    beside = -(-math.prod(n for a, n in pieces.items() if a.role is Role.GRID) // target.programs)
+    steps = max(n for a, n in pieces.items() if a.name in serial) if family != "mixed" else 1
+    wanted = min(1 + -(-FLIGHT_BYTES // (beside * step)), MOST_STAGES, steps)
+    return max(1, min(max(target.stages, wanted), 1 + STAGED_BYTES // step))
