@@ -14,8 +14,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from interfuse.base.errors import BuildError, CompilerMissingError
+from interfuse.base.record import Record
 from interfuse.build import triton as build
 from interfuse.build import workers
 from interfuse.build.resources import Resources, check, occupancy, programs_at_once
@@ -29,10 +31,13 @@ from interfuse.ir.layout import contiguous
 from interfuse.lower.families import Work, lower
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Param, Role, Store, Value
 from interfuse.lower.target import GPU
+from interfuse.plan.plan import PackStep
+from interfuse.plan.planner import plan
 from interfuse.plan.schedules import schedules
 from tests import gathers, joins, mixed, online, packs, parts, symbolic
 from tests.emit import triton_cases as cases
 from tests.kernels import BUILDERS
+from tests.plan.made import captured
 
 pytest.importorskip("triton")
 
@@ -109,6 +114,24 @@ def test_joined_parts_are_read_sixteen_bytes_at_once(cache: Path) -> None:
         assert isinstance(built, Resources)
         accesses = set(re.findall(r"(?:ld|st)\.global\S*", built.assembly))
         assert accesses and all(".v4." in a for a in accesses), (name, accesses)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_parts_that_write_one_joined_value_keep_to_the_limits(device: str, cache: Path) -> None:
+    profile, kernels = find(device), []
+    for widths in ((64,) * 26, tuple(range(60, 80))):
+        xs = [torch.empty(256, w, dtype=torch.float16) for w in widths]
+        (region,) = plan(
+            captured(lambda *xs: torch.cat([x.relu() for x in xs], 1), *xs), GPU, profile, Record()
+        ).regions
+        (step,) = region.choice.steps
+        assert isinstance(step, PackStep)
+        kernels.append(step.kernel)
+    for r in compiled([emit(k) for k in kernels], profile, cache):
+        assert check(r, profile) is None and r.spills == 0, r
+    if profile.kind == "cuda":
+        (even,) = build.compile_offline([emit(kernels[0])], profile.target, 1, cache, assembly=True)
+        assert isinstance(even, Resources) and "st.global.v" in even.assembly
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -62,6 +62,39 @@ def test_values_beside_eager(f: Callable[..., Any]) -> None:
     assert judge(f, (xs,), run).ok
 
 
+def side_by_side(xs: Sequence[torch.Tensor], bs: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.cat(features(xs, bs), 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_parts_of_a_joined_value_are_written_where_they_belong(dtype: torch.dtype) -> None:
+    backend = Backend(read(None, {"race": False}))
+    run, (xs, bs) = torch.compile(side_by_side, backend=backend), inputs(26, dtype)
+    for rows in (30, 71, 2, 50):
+        assert judge(side_by_side, ([x.repeat(3, 1)[:rows] for x in xs], bs), run).ok
+        assert launches(backend) == 1
+    assert len(backend.compiled) == 2  # one for the first size, one for all others
+
+
+@pytest.mark.parametrize(
+    ("f", "count"),
+    [
+        (lambda xs: torch.cat([x.exp() for x in xs], 0), 1),
+        (lambda xs: torch.cat([x.exp() for x in xs], 0).sum(), 2),
+        (lambda xs: (ys := [x.exp() for x in xs], torch.cat(ys, 0)), 2),  # the parts are wanted themselves
+        (lambda xs: torch.cat([x.exp() if k % 2 else x for k, x in enumerate(xs)], 0), 2),  # in two ways
+        (lambda xs: torch.cat(xs, 0), 1),
+        (lambda xs: torch.cat([x.exp() for x in (*xs, xs[0])], 0), 2),  # one part twice
+        (lambda xs: torch.cat([x.exp().t() for x in xs], 1), 2),
+    ],
+)
+def test_joined_values_of_other_kinds(f: Callable[..., Any], count: int) -> None:
+    backend = Backend(read(None, {"race": False}))
+    xs = [torch.randn(3 + k, 16) for k in range(12)]
+    assert judge(f, (xs,), torch.compile(f, backend=backend, dynamic=False)).ok
+    assert launches(backend) <= count
+
+
 def test_another_count_builds_no_other_kernel() -> None:
     run, backend = compiled(features)
     run(*inputs(12))

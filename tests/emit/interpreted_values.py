@@ -10,10 +10,13 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interfuse.base.errors import UnsupportedError
+from interfuse.base.record import Record
+from interfuse.device.table import find
 from interfuse.emit.triton import emit
 from interfuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType
 from interfuse.ir.evaluate import evaluate
@@ -23,6 +26,8 @@ from interfuse.lower.families import Work, lower
 from interfuse.lower.kernel import Reduce, walk
 from interfuse.lower.schedule import Schedule
 from interfuse.lower.target import GPU, Target
+from interfuse.plan.plan import PackStep
+from interfuse.plan.planner import plan
 from interfuse.run import gpu
 from interfuse.run.gpu_pack import PackLauncher
 from tests import gathers, joins, mixed, online, packs, parts, strategies, symbolic, targets
@@ -30,6 +35,7 @@ from tests.emit import triton_cases as cases
 from tests.judge import judge_region
 from tests.kernels import BUILDERS, reference
 from tests.lower import test_families
+from tests.plan.made import captured
 
 # The interpreter computes masked lanes with NumPy, which warns where a GPU is silent.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -186,6 +192,24 @@ def test_packs(name: str, target: str, unit: int) -> None:
         for members in ([], every[:1], every, every[::-1] * 2):
             for k, outs in zip(members, packed.ran(launch, members), strict=True):
                 assert judge_region(packed.regions[k][1], packed.arrays(k), outs).ok, packed.regions[k]
+
+
+@pytest.mark.parametrize("axis", (0, 1))
+@pytest.mark.parametrize("widths", ((16, 32, 16, 48) * 3, (3, 1, 7, 16, 5, 2, 9, 4, 8, 6)))
+def test_joined_parts_in_one_launch(widths: tuple[int, ...], axis: int) -> None:
+    xs = [torch.randn(*((5, w) if axis else (w, 5))) for w in widths]
+
+    def f(*xs: torch.Tensor) -> torch.Tensor:
+        return torch.cat([torch.tanh(x) * 2 for x in xs], axis)
+
+    graph = captured(f, *xs)
+    (region,) = plan(graph, GPU, find("H200"), Record()).regions
+    (step,) = region.choice.steps
+    assert isinstance(step, PackStep)
+    given, out = {i.node: x for i, x in zip(graph.inputs, xs, strict=True)}, torch.full_like(f(*xs), 77)
+    tensors = [t for m in step.members for t in (*(given[n] for n in m.inputs), out)]
+    PackLauncher(gpu.load(emit(step.kernel), step.kernel))(tensors, [int(d) for row in step.sizes for d in row])
+    torch.testing.assert_close(out, f(*xs))
 
 
 @pytest.mark.parametrize("blocks", ((1, 16), (4, 8), (8, 1), (2, 64)))

@@ -67,6 +67,18 @@ def test_values_beside_eager(f: Callable[..., Any]) -> None:
     assert judge(f, (xs,), run).ok
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_parts_of_a_joined_value(dtype: torch.dtype) -> None:
+    def side_by_side(xs: Any, bs: Any) -> Any:
+        return torch.cat(features(xs, bs), 1)
+
+    run, backend = compiled(side_by_side)
+    assert judge(side_by_side, fed(26, dtype), run).ok
+    whole(backend)
+    (made,) = backend.compiled
+    assert made.plan is not None and sum(r.choice.launches for r in made.plan.regions) == 1
+
+
 def test_an_optimiser_step_in_place() -> None:
     run, backend = compiled(adam)
     assert judge(adam, state(4), run).ok

@@ -74,6 +74,7 @@ class Work:
 
     With `parts` the region is reduced along rows and along columns: a root that reduces over all rows has an output
     with a dimension more, of what each of so many parts of the rows gives; which rows make a part is the kernel's own.
+    With `starts` each root is a part of its output alone, whose elements begin so many further on.
     """
 
     outputs: tuple[Node, ...]
@@ -81,6 +82,7 @@ class Work:
     layouts: Mapping[Node, Layout]
     roots: tuple[Node, ...] = ()
     parts: int = 0
+    starts: tuple[Dim, ...] = ()
 
 
 def lower(
@@ -279,12 +281,14 @@ def _trace(roots: tuple[Node, ...], work: Work, domain: Domain, target: Target, 
     up the index of a row.
     """
     layouts = {**work.layouts, **{r: work.layouts[o] for r, o in zip(roots, work.outputs, strict=True)}}
+    for root, start in zip(roots, work.starts, strict=False):
+        layouts[root] = Layout(layouts[root].strides, layouts[root].offset + start)
     # A mask a part costs a GPU more than an index that is worked out; a CPU has a loop for each part.
     places = _places(domain)
     places[0] = places[0] if rows is None else rows.index
     tracer = Tracer(work.inputs, layouts, domain, *places, by_index=target.backend == "triton")
     for k, (root, output) in enumerate(zip(roots, work.outputs, strict=True)):
-        if root.shape == output.shape:
+        if root.shape == output.shape or work.starts:
             tracer.output(root, _out_name(k, len(roots)))
         else:
             tracer.partial(root, _out_name(k, len(roots)), _position("chunk", work.parts))
@@ -358,5 +362,6 @@ def _params(trace: Trace, work: Work) -> tuple[tuple[Param, ...], tuple[Node, ..
     reads, layouts = tuple(trace.reads), work.layouts
     params = [Param(trace.reads[n], n.dtype, n.shape, layouts[n].strides) for n in reads]
     for k, o in enumerate(work.outputs):
-        params.append(Param(_out_name(k, len(work.outputs)), o.dtype, o.shape, layouts[o].strides, "out"))
+        shape = work.roots[k].shape if work.starts else o.shape
+        params.append(Param(_out_name(k, len(work.outputs)), o.dtype, shape, layouts[o].strides, "out"))
     return tuple(params), reads

@@ -37,7 +37,9 @@ from interfuse.plan.candidates import (
     short_name,
 )
 from interfuse.plan.flow import OUTPUT, Flow, analyse
+from interfuse.plan.joined import form_joined, makers
 from interfuse.plan.memory import eager_peak, peak, suspects
+from interfuse.plan.notes import note, region_name
 from interfuse.plan.packs import form, unit_of
 from interfuse.plan.plan import Candidate, KernelStep, PackStep, Plan, Region
 from interfuse.plan.regions import Former, Grouping
@@ -74,10 +76,13 @@ def plan(
     _keep_to_eagers_memory(former, flow, rejected)
     _join_writes(groups, context, rejected)
     in_kernels = {k for k in flow.needed if _fusable(flow, k) or k in flow.writes}
+    joined = form_joined(groups, context, in_kernels.__contains__, lambda union, why: rejected.append((union, why)))
     packs = form(groups, context, in_kernels.__contains__, lambda union, why: rejected.append((union, why)))
     kernels: dict[Kernel, str] = {}
-    regions = tuple(_region(calls, packs.get(calls, ()), context, off, kernels) for calls in groups.ordered())
-    _note(graph, regions, rejected, record)
+    regions = tuple(
+        _region(calls, packs.get(calls, ()), joined.get(calls), context, off, kernels) for calls in groups.ordered()
+    )
+    note(graph, regions, rejected, record)
     dropped = tuple((k, _why_dropped(graph, k)) for k in range(len(graph.calls)) if k not in set(flow.needed))
     return Plan(graph, regions, dropped)
 
@@ -101,7 +106,7 @@ def library_plan(graph: Graph, profile: DeviceProfile | None = None, record: Rec
             )
         )
     if record is not None:
-        _note(graph, tuple(regions), [], record)
+        note(graph, tuple(regions), [], record)
     return Plan(graph, tuple(regions))
 
 
@@ -178,13 +183,16 @@ def _keep_to_eagers_memory(former: Former, flow: Flow, rejected: list[tuple[froz
 def _region(
     calls: frozenset[int],
     members: Sequence[frozenset[int]],
+    joined: PackStep | None,
     context: Context,
     off: tuple[str, ...],
     kernels: dict[Kernel, str],
 ) -> Region:
-    """The region of `calls`; of a pack where it has `members`."""
+    """The region of `calls`; of a pack where it has `members`, of one that writes a joined value where it is given."""
     graph = context.flow.graph
     name = f"{_pure_name(members[0], context)} x{len(members)}" if members else _pure_name(calls, context)
+    if joined is not None:
+        name = f"{region_name(makers(calls, context)[0], graph)} x{len(joined.members)}+cat"
     library, reads = library_candidate(calls, context)
     outputs = outputs_of(calls, context.flow)
     candidates: list[Candidate] = [library]
@@ -193,7 +201,10 @@ def _region(
         reason = "switched off by name"
     else:
         try:
-            faster = _packed(members, context, kernels) if members else _faster(calls, name, context, kernels)
+            if joined is not None:
+                faster = [packed_candidate(_named_pack(joined, name, calls, context, kernels), context)]
+            else:
+                faster = _packed(members, context, kernels) if members else _faster(calls, name, context, kernels)
             candidates = [*faster, library]
         except UnsupportedError as error:
             reason = str(error)
@@ -286,17 +297,11 @@ def _named(kernel: Kernel, name: str, kernels: dict[Kernel, str]) -> str:
 def _packed(members: Sequence[frozenset[int]], context: Context, kernels: dict[Kernel, str]) -> list[Candidate]:
     """All members in one launch; and one launch each, where few kernels serve them."""
     assert context.target is not None
-    steps, graph = [fused(m, context) for m in members], context.flow.graph
+    steps = [fused(m, context) for m in members]
     name = _pure_name(members[0], context)
     kernel, sizes = pack([s.kernel for s in steps], "kernel", unit=unit_of(context.target))
-    sources = sorted({graph.calls[k].source for k in members[0]} - {""})
-    doc = (
-        "A pack: one launch for any number of members that differ in sizes alone.",
-        f"Family: {kernel.family}.",
-        f"From: {', '.join(sources)}" if sources else "",
-    )
-    kernel = replace(kernel, name=_named(kernel, f"pack_{name}", kernels), doc=doc)
-    found = [packed_candidate(PackStep(kernel, tuple(steps), tuple(sizes)), context)]
+    step = _named_pack(PackStep(kernel, tuple(steps), tuple(sizes)), name, members[0], context, kernels)
+    found = [packed_candidate(step, context)]
     # What is written over cannot be computed again, so all of it has to happen in the one launch that may fail.
     if any(s.over for s in steps) or len({canonical(s.kernel) for s in steps}) > MOST_APART:
         return found
@@ -314,6 +319,19 @@ def _packed(members: Sequence[frozenset[int]], context: Context, kernels: dict[K
     ]
 
 
+def _named_pack(
+    step: PackStep, name: str, calls: frozenset[int], context: Context, kernels: dict[Kernel, str]
+) -> PackStep:
+    """The step with its kernel's name and what a reader of the generated file wants to know first."""
+    sources = sorted({context.flow.graph.calls[k].source for k in calls} - {""})
+    doc = (
+        "A pack: one launch for any number of members that differ in sizes alone.",
+        f"Family: {step.kernel.family}.",
+        f"From: {', '.join(sources)}" if sources else "",
+    )
+    return replace(step, kernel=replace(step.kernel, name=_named(step.kernel, f"pack_{name}", kernels), doc=doc))
+
+
 def _doc(step: KernelStep, calls: frozenset[int], context: Context) -> tuple[str, ...]:
     """What a reader of the generated file wants to know first."""
     graph = context.flow.graph
@@ -327,13 +345,6 @@ def _doc(step: KernelStep, calls: frozenset[int], context: Context) -> tuple[str
         f"Family: {step.kernel.family}. Reads {reads} bytes, writes {writes} bytes.",
         "From: " + ", ".join(sources) if sources else "",
     )
-
-
-def region_name(calls: frozenset[int], graph: Graph) -> str:
-    """The calls' short names in order, joined by +, with repeats and views left out."""
-    names = [short_name(graph.calls[k].target) for k in sorted(calls)]
-    short = [n for i, n in enumerate(names) if i == 0 or n != names[i - 1]]
-    return "+".join(short) if len(short) <= 6 else "+".join((*short[:3], f"{len(short) - 4} more", short[-1]))
 
 
 def _pure_name(calls: frozenset[int], context: Context) -> str:
@@ -350,45 +361,3 @@ def _why_dropped(graph: Graph, k: int) -> str:
     if call.view_of is not None:
         return "view: index arithmetic of its reader"
     return "its value is not needed, or is computed inside its readers"
-
-
-def _note(
-    graph: Graph, regions: tuple[Region, ...], rejected: list[tuple[frozenset[int], str]], record: Record
-) -> None:
-    """Write each region and every refusal that concerns it into the record."""
-    for i, region in enumerate(regions):
-        inside = set(region.calls)
-        refused = [
-            {"with": region_name(union, graph), "reason": why}
-            for union, why in rejected
-            if union & inside and not union <= inside
-        ]
-        record.add(
-            "region",
-            f"{i}:{region.name}",
-            name=region.name,
-            calls=list(region.calls),
-            targets=[graph.calls[k].target for k in region.calls],
-            sources=list(dict.fromkeys(graph.calls[k].source for k in region.calls if graph.calls[k].source)),
-            before_launches=region.library.launches,
-            before_bytes=region.library.bytes,
-            candidates=[
-                {
-                    "label": c.label,
-                    "family": c.family,
-                    "launches": c.launches,
-                    "bytes": c.bytes,
-                    "predicted_us": c.estimate.seconds * 1e6,
-                    "error_bar": c.estimate.error,
-                    "factor": c.estimate.factor,
-                    "parts": [[name, seconds * 1e6] for name, seconds in c.estimate.parts],
-                    "ceiling_us": c.estimate.floor * 1e6,
-                    "flops": c.estimate.flops,
-                    "kernels": [s.kernel.name for s in c.steps if isinstance(s, (KernelStep, PackStep))],
-                }
-                for c in region.candidates
-            ],
-            chosen=region.chosen,
-            reason=region.reason,
-            rejected=refused[:8],
-        )

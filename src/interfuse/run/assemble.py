@@ -196,7 +196,7 @@ class Assembler:
             self._parts(scope, step, (step,), tuple(sym(name) for name in step.kernel.symbols))
             return
         launcher = self._launcher(step.kernel.name)
-        parts = self._bound(scope, step, step.kernel.name)
+        parts = self._bound(scope, step, step.kernel.name, {})
         reads = tuple(p for p in parts if isinstance(p, Operand))
         outs = tuple(p for p in parts if isinstance(p, Result))
         launch = Launch(step.kernel, launcher, reads, outs)
@@ -206,7 +206,8 @@ class Assembler:
         self, scope: Scope, step: KernelStep | PackStep, members: Sequence[KernelStep], sizes: tuple[Dim, ...]
     ) -> None:
         launcher = self._launcher(step.kernel.name)
-        parts = tuple(p for member in members for p in self._bound(scope, member, step.kernel.name))
+        shared: dict[Node, Result] = {}
+        parts = tuple(p for member in members for p in self._bound(scope, member, step.kernel.name, shared))
         reads = dict.fromkeys(p.slot for p in parts if not isinstance(p, Result))
         writes = [p.slot if isinstance(p, Result) else p.result for p in parts if not isinstance(p, Operand)]
         lengths = tuple(
@@ -219,8 +220,10 @@ class Assembler:
             raise UnsupportedError(f"kernel {name} was not built; its region runs the library path.")
         return self.launchers[name]
 
-    def _bound(self, scope: Scope, step: KernelStep, name: str) -> tuple[Part, ...]:
-        """What stands behind the parameters of the step's kernel, which is launched as part of kernel `name`."""
+    def _bound(self, scope: Scope, step: KernelStep, name: str, shared: dict[Node, Result]) -> tuple[Part, ...]:
+        """What stands behind the parameters of the step's kernel, which is launched as part of kernel `name`. `shared`
+        are the results of the launch so far: members of a pack may write parts of one.
+        """
         params = [p for p in step.kernel.params if p.mode != "scratch"]
         if len(params) != len(step.inputs) + len(step.outputs):
             raise GraphError(
@@ -237,11 +240,15 @@ class Assembler:
                 raise UnsupportedError(f"{who} would read another view of what it writes; the captured calls run.")
             parts.append(Operand(held.slot, param.strides, to_torch(param.dtype)))
         for node, param in zip(step.outputs, outs, strict=True):
+            if node in shared:
+                parts.append(shared[node])
+                continue
             place = over.get(node)
             held = self.hold(Layout(param.strides), self.new_root(node) if place is None else place.roots)
             scope.add(node, held)
             if place is None:
-                parts.append(self._result(held.slot, node, param))
+                shared[node] = self._result(held.slot, node, param)
+                parts.append(shared[node])
             else:
                 parts.append(Over(place.slot, held.slot, param.strides, to_torch(param.dtype)))
         return tuple(parts)
