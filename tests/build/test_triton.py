@@ -391,6 +391,18 @@ def test_tiles_of_rows_and_columns_keep_to_the_limits(device: str, cache: Path) 
         assert check(r, profile) is None, r
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_odd_rows_are_read_sixteen_bytes_at_once(device: str, cache: Path) -> None:
+    profile = find(device)
+    sources = [emit(cases.lowered(*cases.odd_region(dtype, 2048, 50257))[0]) for dtype in (F16, BF16)]
+    for r in build.compile_offline(sources, profile.target, 2, cache, assembly=True):
+        assert isinstance(r, Resources) and check(r, profile) is None and r.spills == 0, r
+        if profile.kind == "cuda":
+            found = re.findall(r"(?:ld|st)\.global\S*", r.assembly)
+            narrow = [a for a in found if ".v4" not in a]
+            assert len(found) > 12 and len(narrow) <= 3, "beside the ends and one number a row, whole vectors"
+
+
 def test_schedules_compile_within_the_device() -> None:
     x = b.placeholder("x", F32, (512, 2048))
     y = b.apply("sub", x, b.expand(b.reduce("max", x, (1,), keepdims=True), x.shape))

@@ -115,6 +115,20 @@ def test_rows_that_share_a_mask(heads: int, cols: int) -> None:
     cases.check_region(outputs, dict(zip(inputs, arrays, strict=True)), cases.run(kernel, arrays))
 
 
+@pytest.mark.parametrize("cols", (131, 200, 517))
+@pytest.mark.parametrize("dtype", (F32, F16), ids=str)
+def test_odd_rows_in_vectors(dtype: DType, cols: int) -> None:
+    """Softmax and a maximum of rows that begin anywhere, their neighbours full of what must not be seen."""
+    inputs, outputs = cases.odd_region(dtype, 9, cols)
+    kernel, _ = cases.lowered(inputs, outputs, target=replace(GPU, row_elements=32, tile_elements=8))
+    assert kernel.axes[-1].vector == (8 if cols % 8 and dtype is F16 else 1)
+    x = np.random.default_rng(5).standard_normal((9, cols)).astype(dtype.numpy)
+    x[::2] *= 60
+    x[3] = np.nan
+    x[5, 1:] = -np.inf
+    cases.check_region(outputs, {inputs[0]: x}, cases.run(kernel, [x]))
+
+
 def test_columns_held_at_once() -> None:
     inputs, outputs = cases.softmax_region(F32, 200, 45, axis=0)
     kernel, _ = cases.lowered(inputs, outputs)

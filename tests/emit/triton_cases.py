@@ -260,6 +260,16 @@ def masked_softmax_region(dtype: DType, shape: tuple[int, ...], mask: tuple[int,
     return [x, m], _softmax(b.apply("add", b.apply("mul", wide, b.like(0.125, wide)), over), len(shape) - 1)
 
 
+def odd_region(dtype: DType, rows: int, cols: int) -> tuple[list[Node], list[Node]]:
+    """Softmax along rows in their own type, and the largest element of each."""
+    x = b.placeholder("x", dtype, (rows, cols))
+    wide = b.cast(x, F32) if dtype.is_narrow else x
+    top = b.reduce("max", wide, (1,), keepdims=True)
+    e = b.apply("exp", b.apply("sub", wide, b.expand(top, wide.shape)))
+    softmax = b.apply("div", e, b.expand(b.reduce("sum", e, (1,), keepdims=True), wide.shape))
+    return [x], [b.cast(softmax, dtype) if dtype.is_narrow else softmax, top]
+
+
 def turned_region(dtype: DType, rows: int, cols: int, before: bool) -> tuple[list[Node], list[Node]]:
     """Softmax, mean and variance along the rows of [rows, cols], its input or its output lying column by column."""
     x = b.placeholder("x", dtype, (cols, rows) if before else (rows, cols))

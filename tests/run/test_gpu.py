@@ -57,6 +57,18 @@ def test_a_launch_passes_tensors_sizes_constants_and_options() -> None:
     assert options("hip", True) == {"enable_fp_fusion": False} and launcher.resources is None
 
 
+def test_what_does_not_begin_with_a_vector_is_copied_where_a_kernel_reads_whole_ones() -> None:
+    kernel, function = copy_of("n"), Recording()
+    kernel = replace(kernel, axes=(replace(kernel.axes[0], vector=4, origin=1),))
+    launcher = gpu.Launcher(emit(copy_of("n")), kernel, function, "cuda")
+    x, y = torch.arange(301.0)[1:], torch.zeros(301)[1:]
+    launcher((x, y), (300,))
+    launcher((x.clone(), y), (300,))
+    ((_, first, _), (_, second, _)) = function.calls
+    assert first[0] is not x and first[0].data_ptr() % 16 == 0 and torch.equal(first[0], x)  # type: ignore[attr-defined]
+    assert first[1] is y and second[1] is y
+
+
 @pytest.mark.parametrize("current", [0, 1])
 def test_a_launch_is_on_the_device_of_its_tensors(current: int, monkeypatch: pytest.MonkeyPatch) -> None:
     entered: list[torch.device] = []

@@ -7,6 +7,8 @@ that varies over it; the others have size 1 there, so that shapes meet by broadc
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from interfuse.base.errors import UnsupportedError
 from interfuse.base.text import Writer
 from interfuse.emit import triton_prelude as prelude
@@ -23,10 +25,13 @@ from interfuse.emit.triton_reduce import (
     identity,
     moments,
 )
+from interfuse.emit.triton_steps import pieces
 from interfuse.ir.index import symbols, wrap
 from interfuse.lower.kernel import (
     MOMENTS,
     PLACES,
+    Axis,
+    Kernel,
     Let,
     Load,
     Loop,
@@ -43,6 +48,10 @@ from interfuse.lower.kernel import (
 
 class Body(Lines):
     """Writes a kernel's statements, loops and reductions."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__(kernel)
+        self._carried: dict[tuple[Value, str], str] = {}
 
     # --- statements
 
@@ -110,30 +119,15 @@ class Body(Lines):
         self._lines(line for made in distinct(joint.values()) for line in made.before)
         for scan in [s for s in body if isinstance(s, Scan) and s.axis == axis.name]:
             self._start_scan(scan)
-        stages = self.kernel.stages
-        steps = f"tl.range({{}}, num_stages={stages})" if stages > 1 else "range({})"
-        first, last, step = map(wrap, self.kernel.walked(axis))
-        if axis.own_end:
-            self.writer.line(f"{lane.extent} = {self.index(last)}")
-        steps = steps.format(f"{self.index(first)}, {lane.extent}, {self.index(step) if axis.in_turn else lane.block}")
-        with self.writer.block(f"for {axis.name}_start in {steps}:"):
-            outer, self.writer, known = self.writer, Writer(), self._looked_up
-            stepped: set[str] = set()
-            for inside in body:
-                if isinstance(inside, Reduce) and inside in joint:
-                    self._lines(line for line in joint[inside].step if joint[inside].before[0] not in stepped)
-                    stepped.add(joint[inside].before[0])
-                elif isinstance(inside, Reduce) and inside in carried:
-                    name, part = self._name(inside.out), self._masked(inside)
-                    if inside.op in PLACES:
-                        name, part = f"{name}_best, {name}", f"{part}, {self._places(inside)}"
-                    self.writer.line(f"{name} = {self._note_helpers(COMBINE[inside.op]).format(name, part)}")
-                else:
-                    self.statements((inside,))
-            inner, self.writer, self._looked_up = self.writer, outer, known
-            self._step(loop, lane)
-            for line in inner.text().splitlines():
-                self.writer.line(line)
+        if axis.vector > 1:
+            stored = any(isinstance(s, Store) for s in body)
+            before, found = pieces(lane, self.index(wrap(axis.origin)), self.kernel.stages, loop.backwards, stored)
+            self._lines(before)
+            for self._piece in found:
+                self._steps(loop, self._piece.loop)
+            self._piece = None
+        else:
+            self._steps(loop, self._every(axis, lane))
         self._lines(line for made in distinct(joint.values()) for line in made.after)
         for s in carried:
             name = self._name(s.out)
@@ -143,6 +137,43 @@ class Body(Lines):
                 self._place(s, f"{name}_best", name)
             else:
                 self.writer.line(f"{name} = {self._reduced(s, name)}")
+
+    def _every(self, axis: Axis, lane: Lane) -> str:
+        """The header of a loop over all steps."""
+        stages = self.kernel.stages
+        steps = f"tl.range({{}}, num_stages={stages})" if stages > 1 else "range({})"
+        first, last, step = map(wrap, self.kernel.walked(axis))
+        if axis.own_end:
+            self.writer.line(f"{lane.extent} = {self.index(last)}")
+        steps = steps.format(f"{self.index(first)}, {lane.extent}, {self.index(step) if axis.in_turn else lane.block}")
+        return f"for {axis.name}_start in {steps}:"
+
+    def _steps(self, loop: Loop, header: str) -> None:
+        """The steps of a loop under one header, or one step without."""
+        if header:
+            with self.writer.block(header):
+                self._steps(loop, "")
+            return
+        body, outer, known = walk(loop.body), self.writer, self._looked_up
+        self.writer = Writer()
+        carried = [s for s in body if isinstance(s, Reduce) and s.axis == loop.axis]
+        joint = self._joint(carried)
+        stepped: set[str] = set()
+        for inside in body:
+            if isinstance(inside, Reduce) and inside in joint:
+                self._lines(line for line in joint[inside].step if joint[inside].before[0] not in stepped)
+                stepped.add(joint[inside].before[0])
+            elif isinstance(inside, Reduce) and inside in carried:
+                name, part = self._name(inside.out), self._masked(inside)
+                if inside.op in PLACES:
+                    name, part = f"{name}_best, {name}", f"{part}, {self._places(inside)}"
+                self.writer.line(f"{name} = {self._note_helpers(COMBINE[inside.op]).format(name, part)}")
+            else:
+                self.statements((inside,))
+        inner, self.writer, self._looked_up = self.writer, outer, known
+        self._step(loop, self.lanes[loop.axis])
+        for line in inner.text().splitlines():
+            self.writer.line(line)
 
     def _joint(self, carried: list[Reduce]) -> dict[Reduce, Carried]:
         """What is carried for reductions that need several numbers; those that can share it have the same."""
@@ -154,9 +185,19 @@ class Body(Lines):
                 key = s.arg, s.op in MOMENTS
                 if key not in found:
                     x = Operand.of(s, self._operand(s.arg), self.lanes, self._mask({s.axis}), self.kernel.warps)
-                    found[key] = (moments if s.op in MOMENTS else expsum)(x, self._own)
+                    found[key] = (moments if s.op in MOMENTS else expsum)(x, self._own_of(s))
                 joint[s] = found[key]
         return joint
+
+    def _own_of(self, s: Reduce) -> Callable[[str], str]:
+        """Free names for what is carried for a reduction: the same ones each time."""
+
+        def own(wish: str) -> str:
+            if (s.arg, wish) not in self._carried:
+                self._carried[s.arg, wish] = self._own(wish)
+            return self._carried[s.arg, wish]
+
+        return own
 
     # --- scans
 
@@ -222,6 +263,10 @@ class Body(Lines):
     def _step(self, loop: Loop, lane: Lane) -> None:
         """The first lines of a serial step: its indices and its mask."""
         axis = lane.axis
+        if self._piece is not None:
+            self._lines(self._piece.head)
+            self._shared_places(loop, axis)
+            return
         wide = ".to(tl.int64)" if axis.name in self.wide else ""
         first = f"{axis.name}_start"
         if loop.backwards:  # a range that counts down would hide from Triton how its numbers are aligned
@@ -229,7 +274,11 @@ class Body(Lines):
         self.writer.line(f"{axis.name} = {first} + {lane.numbers()}{wide}")
         if lane.mask in self.used_masks:
             self.writer.line(f"{lane.mask} = {axis.name} < {lane.extent}")
+        self._shared_places(loop, axis)
+
+    def _shared_places(self, loop: Loop, axis: Axis) -> None:
+        """The indices of a step that several accesses share."""
         used = {s.index for s in walk(loop.body) if isinstance(s, (Load, Store))}
         for e in self.named:
             if e in used and axis.symbol in symbols(e):
-                self.writer.line(f"{self.named[e]} = {self.index(e)}")
+                self.writer.line(f"{self.named[e]} = {self._place_text(e)}")

@@ -32,7 +32,7 @@ class Lane:
             return extent != block
         if self.axis.own_end:
             return self.ragged
-        return not isinstance(extent, int) or extent % block != 0
+        return not isinstance(extent, int) or extent % block != 0 or self.axis.vector > 1
 
     def numbers(self) -> str:
         """0, 1, ..., block - 1 along this dimension."""

@@ -18,6 +18,7 @@ from interfuse.emit.triton_index import INT32, index_text, wide_symbols
 from interfuse.emit.triton_known import Known
 from interfuse.emit.triton_lanes import lanes_of, padded
 from interfuse.emit.triton_names import inside_name, name_indices, typed_constants
+from interfuse.emit.triton_steps import NAMES, Piece
 from interfuse.ir.dtypes import ALL, I64, DType
 from interfuse.ir.index import Expr, symbols, wrap
 from interfuse.lower.bounds import narrowed
@@ -65,6 +66,8 @@ class Lines:
             *(x.extent for x in self.lanes.values() if x.axis.own_end),
             *(n for p in kernel.picks for n in (p.symbol.name, inside_name(p))),
         }
+        self._taken |= set(NAMES) if any(a.vector > 1 for a in kernel.axes) else set()
+        self._piece: Piece | None = None
         self._looked_up: frozenset[Pick] = frozenset()
         self._names: dict[Value, str] = {}
         statements = walk(kernel.body)
@@ -108,7 +111,14 @@ class Lines:
     def _at(self, param: str, e: Expr, within: tuple[Bound, ...] = ()) -> str:
         if e.op == "const" and e.value == 0:
             return f"{param}_ptr"
-        return f"{param}_ptr + {self.named.get(e) or self.index(narrowed(e, within))}"
+        return f"{param}_ptr + {self.named.get(e) or self._place_text(narrowed(e, within))}"
+
+    def _place_text(self, e: Expr) -> str:
+        """An index as text; in whole vectors where a loop walks in these."""
+        axis = self.kernel.axis(self._piece.axis) if self._piece is not None else None
+        if axis is None or axis.symbol not in symbols(e):
+            return self.index(e)
+        return f"{index_text(e - axis.symbol, str, parent=2)} // {axis.vector} * {axis.vector} + lane"
 
     def _within(self, bounds: tuple[Bound, ...]) -> str:
         """A test of bounds as text, in brackets where it is joined to others; "" for none."""
@@ -116,11 +126,16 @@ class Lines:
         tests += [f"({self.index(b.expr)} < {self.index(wrap(b.hi))})" for b in bounds if b.hi is not None]
         return " & ".join(tests)
 
-    def _mask(self, axes: Collection[str]) -> str:
-        """The mask of an access that varies over `axes`; "" where every lane is inside."""
+    def _mask(self, axes: Collection[str], of: str = "inside") -> str:
+        """The mask of what varies over `axes`; "" where every lane is inside. Where a loop walks in whole vectors, `of`
+        those that are near or whole instead.
+        """
         needed = [lane.mask for lane in self.lanes.values() if lane.axis.name in axes and lane.passes_end]
         self.used_masks.update(needed)
-        return " & ".join(needed)
+        if self._piece is not None and self._piece.axis in axes:
+            own = self.lanes[self._piece.axis].mask
+            needed = [getattr(self._piece, of) if name == own else name for name in needed]
+        return " & ".join(filter(None, needed))
 
     def _note_helpers(self, found: str) -> str:
         for name in re.findall(r"(?<![\w.])\w+", found):
@@ -138,7 +153,7 @@ class Lines:
     # --- statements without loops
 
     def _load(self, s: Load) -> None:
-        dtype, lanes = self.kernel.param(s.param).dtype, self._mask(varies_over(s))
+        dtype, lanes = self.kernel.param(s.param).dtype, self._mask(varies_over(s), "near")
         mask = " & ".join(filter(None, (lanes, self._within(s.within), *map(self._look_up, s.picks))))
         other = f", other={prelude.literal(float('nan') if dtype.is_float else 0, dtype)}" if s.picks else ""
         found = f"tl.load({self._at(s.param, s.index, s.within)}{f', mask={mask}' if mask else ''}{other})"
@@ -157,7 +172,7 @@ class Lines:
         return inside_name(p)
 
     def _store(self, s: Store) -> None:
-        mask = self._mask({x.name for x in symbols(s.index)} | set(s.arg.axes))
+        mask = self._mask({x.name for x in symbols(s.index)} | set(s.arg.axes), "whole")
         value = self._as(s.arg, self.kernel.param(s.param).dtype)
         self.writer.line(f"tl.store({self._at(s.param, s.index)}, {value}{f', mask={mask}' if mask else ''})")
 

@@ -65,6 +65,7 @@ from interfuse.lower.statistics import expand_statistics, join_statistics
 from interfuse.lower.target import FEW, PARTED, Target
 from interfuse.lower.trace import Trace, Tracer
 from interfuse.lower.tree import statements, within_rows
+from interfuse.lower.vectors import in_vectors
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,8 @@ def lower(
     check_parts(nodes)
     made = _mixed(work, target, schedule) if work.parts else _plain(work, target, schedule)
     params, reads = _params(made.trace, work)
+    if target.backend == "triton" and made.family == "row, streamed":
+        made = replace(made, axes=(*made.axes[:-1], in_vectors(made.axes[-1], made.body)))
     axes = made.axes
     warps, stages, what = 1, 1, (made.family, axes, made.body)
     if target.backend == "triton":

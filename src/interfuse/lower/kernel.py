@@ -44,6 +44,9 @@ class Axis:
     A SERIAL axis may be shared out `among` the indices of a GRID axis. Each of them takes neighbouring indices, all as
     many but the last ones, which may have fewer or none; or, with `in_turn`, the blocks that lie as many apart as there
     are sharers, from its own one on.
+
+    A SERIAL axis with a `vector` of more than one element is walked in whole vectors of memory: `origin` is where its
+    index 0 lies, in elements, modulo the vector; all that is read and written along it lies there.
     """
 
     name: str
@@ -52,6 +55,8 @@ class Axis:
     block: int = 1
     among: str = ""
     in_turn: bool = False
+    vector: int = 1
+    origin: Dim = 0
 
     @property
     def own_end(self) -> bool:

@@ -49,7 +49,8 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
 def order_of(family: str, axes: tuple[Axis, ...], target: Target, warps: int) -> str:
     """The key under which the bits of the reductions repeat: on a GPU whatever decides which thread adds what."""
     if target.backend == "triton":
-        return f"{family}/triton/{'x'.join(str(a.block) for a in axes)}/{warps}"
+        vectors = f"/vectors of {axes[-1].vector}" if axes[-1].vector > 1 else ""
+        return f"{family}/triton/{'x'.join(str(a.block) for a in axes)}/{warps}{vectors}"
     return f"{family}/{target.backend}/{target.lanes}/{axes[-1].block}"
 
 
@@ -57,7 +58,7 @@ def stages_of(family: str, axes: tuple[Axis, ...], body: tuple[Stmt, ...], targe
     """Steps of the serial axis under way at once: what waits for its turn takes `STAGED_BYTES` at most. Where a unit
     has few programs that walk columns, each has as many under way as they need together.
     """
-    serial = {a.name for a in axes if a.role is Role.SERIAL}
+    serial = {a.name for a in axes if a.role is Role.SERIAL and a.vector == 1}
     loops = [s for s in body if isinstance(s, Loop) and s.axis in serial]
     if not loops:
         return 1

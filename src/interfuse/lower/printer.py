@@ -64,6 +64,7 @@ def _axis_line(a: Axis) -> str:
         else (f", {_BLOCK[a.role].format(a.block)}")
     )
     shared = f", shared out{' in turn' if a.in_turn else ''} among {a.among}" if a.among else ""
+    shared += f", in vectors of {a.vector} from {a.origin}" if a.vector > 1 else ""
     return f"axis {a.name} of {a.extent}, {a.role.value}{block}{shared}"
 
 

@@ -24,6 +24,7 @@ from interfuse.emit.triton import TritonSource, options
 from interfuse.emit.triton_even import EVEN, MULTIPLE
 from interfuse.ir.index import evaluate
 from interfuse.lower.kernel import Kernel
+from interfuse.lower.vectors import VECTOR_BYTES
 
 
 class Launcher:
@@ -38,6 +39,8 @@ class Launcher:
             dict(source.constants) | {"num_warps": source.warps} | (options(kind, source.flushes) if kind else {})
         )
         self._symbols = kernel.symbols
+        self._in_vectors = any(a.vector > 1 for a in kernel.axes)
+        self._reads = sum(p.mode == "in" for p in kernel.params)
         self.resources: Resources | None = None
 
     def __call__(self, tensors: Sequence[torch.Tensor], sizes: Sequence[int] = ()) -> None:
@@ -49,6 +52,8 @@ class Launcher:
         grid = self.source.grid if isinstance(self.source.grid, int) else evaluate(self.source.grid, known)
         if grid == 0:
             return
+        if self._in_vectors:
+            tensors = [*map(_whole, tensors[: self._reads]), *tensors[self._reads :]]
         even = {EVEN: int(all(known[s] % MULTIPLE == 0 for s in self.source.even))} if self.source.even else {}
         self.launch(grid, (*tensors, *sizes), even, tensors[0].device)
 
@@ -71,6 +76,15 @@ class Launcher:
             ) from error
         if self.resources is None and compiled is not None:
             self.resources = _resources(self.source, compiled)
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy of it where it does not begin with a whole vector: a kernel that walks in these reads a few
+    bytes around it, which then may belong to nobody.
+    """
+    if tensor.data_ptr() % VECTOR_BYTES == 0:
+        return tensor
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
 def load(source: TritonSource, kernel: Kernel) -> Launcher:

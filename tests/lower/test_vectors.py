@@ -1,0 +1,51 @@
+"""Rows that begin at any element. In: streamed rows of many widths. Out: which are walked in whole vectors."""
+
+from __future__ import annotations
+
+import pytest
+
+from interfuse.ir import build as b
+from interfuse.ir.dtypes import BF16, F16, F32, DType
+from interfuse.ir.layout import Layout, contiguous
+from interfuse.ir.node import Node
+from interfuse.lower.families import Work, lower
+from interfuse.lower.kernel import Kernel
+from interfuse.lower.target import CPU, GPU, Target
+
+
+def _largest(dtype: DType, cols: int, stride: int = 0, target: Target = GPU, more: Node | None = None) -> Kernel:
+    """x less the largest element of its row; `more` is added to each row."""
+    x = b.placeholder("x", dtype, (200, cols))
+    wide = b.cast(x, F32) if dtype.is_narrow else x
+    wide = wide if more is None else b.apply("add", wide, b.expand(b.cast(more, F32), wide.shape))
+    out = b.apply("sub", wide, b.expand(b.reduce("max", wide, (1,), keepdims=True), wide.shape))
+    out = b.cast(out, dtype) if dtype.is_narrow else out
+    inputs = frozenset((x,) if more is None else (x, more))
+    layouts = {n: contiguous(n.shape) for n in (*inputs, out)} | ({x: Layout((stride, 1))} if stride else {})
+    return lower("k", Work((out,), inputs, layouts), target)[0]
+
+
+@pytest.mark.parametrize(("dtype", "vector"), ((F32, 1), (F16, 8), (BF16, 8)))
+def test_odd_rows_of_narrow_elements_are_walked_in_vectors(dtype: DType, vector: int) -> None:
+    col = _largest(dtype, 50257).axes[-1]
+    assert (col.vector, str(col.origin)) == (vector, "row * 50257" if vector > 1 else "0")
+
+
+@pytest.mark.parametrize("cols", (50256, 131072, 4095), ids=("aligned", "power", "held"))
+def test_other_rows_are_not(cols: int) -> None:
+    assert _largest(F16, cols).axes[-1].vector == 1
+
+
+def test_all_rows_must_lie_alike() -> None:
+    assert _largest(F16, 50257, stride=50257 + 8).axes[-1].vector == 8
+    assert _largest(F16, 50257, stride=50258).axes[-1].vector == 1
+    weights = b.placeholder("w", F16, (1, 50257))
+    assert _largest(F16, 50257, more=weights).axes[-1].vector == 1
+
+
+def test_moments_and_cpus_walk_from_the_first_element() -> None:
+    assert _largest(F32, 50257, target=CPU).axes[-1].vector == 1
+    x = b.placeholder("x", F32, (200, 50257))
+    out = b.reduce("variance", x, (1,), correction=1)
+    kernel, _ = lower("k", Work((out,), frozenset((x,)), {n: contiguous(n.shape) for n in (x, out)}), GPU)
+    assert kernel.family == "row, streamed" and kernel.axes[-1].vector == 1
