@@ -144,3 +144,11 @@ def test_a_forked_child_opens_the_file_again(tmp_path: Path) -> None:
         os._exit(0 if store.get("a") == 1 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert store.get("a") == 1
+
+
+def test_all_values_under_a_prefix(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s.sqlite")
+    for key in ("b/2", "b/1", "a/1", "b", "c/1"):
+        store.put(key, key)
+    assert list(store.under("b/").items()) == [("b/1", "b/1"), ("b/2", "b/2")]
+    assert store.under("d") == {}

@@ -70,3 +70,7 @@ def test_on_cuda_work_is_replayed_and_what_cannot_be_captured_runs_plainly() -> 
     found = compare({"add": lambda: x + 1, "item": lambda: float(x.sum())}, "cuda", rounds=5)
     assert all(0 < t.median < 1 for t in found.values())
     assert float((x + 1).sum()) == 2 << 20
+
+
+def test_half_of_two_timings() -> None:
+    assert Timing(2.0, 1.0, 3.0, 9).mixed(Timing(4.0, 3.0, 7.0, 6)) == Timing(3.0, 2.0, 5.0, 6)

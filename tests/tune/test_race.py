@@ -224,3 +224,15 @@ def test_a_region_that_reads_a_narrow_buffer_does_not_depend_on_what_made_it() -
         return trial.region_key(Region("r", (0,), (held,), (out,), (library(0),)), graph, "d")
 
     assert keyed("sin") == keyed("cos")
+
+
+def test_with_a_warm_cache_times_are_half_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    def timed(runs: dict[str, object], *args: object, cold: bool = True) -> dict[str, Timing]:
+        return dict.fromkeys(runs, at(4, 0) if cold else at(2, 0))
+
+    monkeypatch.setattr(race_module, "compare", timed)
+    plan, _ = fused_plan()
+    launchers = {"first": first, "second": second}
+    for warm, median in ((False, 4.0), (True, 3.0)):
+        found = measured(plan.regions[0], plan.graph, launchers, CPU, warm=warm)
+        assert {t.median for t in found.times.values()} == {median}

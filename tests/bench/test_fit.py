@@ -1,0 +1,68 @@
+"""The fit of the cost model. In: made-up rows of a data file. Out: errors, ranking, numbers that come back."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+
+from bench.fit import candidate_us, errors, fitted, losses, ninth_decile, raced
+from bench.memory_cases import CASES
+from interfuse.cost.features import Features
+from interfuse.cost.library import Asked
+from interfuse.cost.model import FITTED
+from interfuse.device.table import find
+
+H200 = find("H200")
+
+
+def _kernel(moved: float, slots: float) -> dict[str, Any]:
+    f = Features(4096, 8, 2048, moved, moved / 2, moved, moved / 512, 0.0, 0.0, slots, 0.0, 0.0, 0.0, 0, 0.0)
+    return {"kernel": "k", "features": asdict(f)}
+
+
+def _data(times: float = 1.0, fit: Any = FITTED) -> dict[str, Any]:
+    """Each case with one kernel and one call, taking so many times what is predicted."""
+    cases = {}
+    for k, name in enumerate(CASES):
+        ways = {
+            "ours": [_kernel(1e6 * (k + 1), 1e9 * (k % 7))],
+            "library": [{"asked": asdict(Asked(10**7 * (k + 1), 2))}],
+        }
+        rows = [
+            {"label": label, "steps": steps, "us": times * candidate_us(steps, H200, fit)}
+            for label, steps in ways.items()
+        ]
+        cases[name] = {"regions": [{"region": "r", "candidates": rows}]}
+    return {"cases": cases}
+
+
+def test_a_third_of_the_cases_is_held_back_whatever_they_are() -> None:
+    regions = raced(_data())
+    held = [r.case for r in regions if r.held_back]
+    assert held == list(CASES)[1::3]
+
+
+def test_errors_and_ranking() -> None:
+    regions = raced(_data(2.0))
+    assert errors(regions, H200, FITTED) == pytest.approx([0.5] * 2 * len(CASES))
+    assert len(errors(regions, H200, FITTED, ours=True)) == len(CASES)
+    assert losses(regions, H200, FITTED) == [1.0] * len(CASES)
+    wrong = [replace(r, us=tuple(reversed(r.us))) for r in regions]
+    assert min(losses(wrong, H200, FITTED)) > 1.0
+    assert ninth_decile([float(k) for k in range(10)]) == 8.0
+
+
+def test_candidates_that_did_not_run_do_not_count() -> None:
+    data = _data()
+    first = next(iter(data["cases"].values()))["regions"][0]["candidates"]
+    del first[0]["us"]
+    assert len(raced(data)) == len(CASES) - 1
+
+
+def test_fitting_finds_numbers_that_explain_the_times() -> None:
+    true = replace(FITTED, slots=FITTED.slots / 2, slack=FITTED.slack * 1.3)
+    regions = raced(_data(fit=true))[::6]
+    found = fitted(regions, H200, FITTED)
+    assert max(errors(regions, H200, found)) < 0.05 < max(errors(regions, H200, FITTED))
