@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -153,12 +153,26 @@ def loss(regions: Sequence[Raced], profile: DeviceProfile, fit: Fit) -> float:
     return sum(min(d, 1.0) ** 1.3 for d in found) / len(found)
 
 
-def fitted(
-    regions: Sequence[Raced], profile: DeviceProfile, start: Fit, told: Callable[[float], None] | None = None
-) -> Fit:
+def with_registers(regions: Sequence[Raced], profile: DeviceProfile, start: Fit) -> Fit:
+    """The numbers with those of registers as the assembler counted them: a line through what kernels hold and take."""
+    points = {
+        (s["kernel"], f["lanes"] / (f["warps"] * profile.lanes), s["registers"])
+        for r in regions
+        for steps in r.steps
+        for s in steps
+        if "registers" in s and (f := s["features"])
+    }
+    if len({held for _, held, _ in points}) < 2:
+        return start
+    slope, base = statistics.linear_regression([held for _, held, _ in points], [taken for _, _, taken in points])
+    return replace(start, registers=round(slope, 2), base=round(base, 1))
+
+
+def fitted(regions: Sequence[Raced], profile: DeviceProfile, start: Fit) -> Fit:
     """The numbers that make `loss` small, by changing one at a time, in ever smaller steps."""
+    start = with_registers(regions, profile, start)
     best, found = loss(regions, profile, start), start
-    factor = {f.name: 1.4 for f in fields(Fit)}
+    factor = {f.name: 1.4 for f in fields(Fit) if f.name not in ("registers", "base", "lost")}
     while max(factor.values()) > 1.02:
         for name, by in factor.items():
             for times in (by, 1 / by):
@@ -169,9 +183,7 @@ def fitted(
                     break
             else:
                 factor[name] = math.sqrt(by)
-        if told is not None:
-            told(best)
-    return found
+    return Fit(**{f.name: float(f"{getattr(found, f.name):.3g}") for f in fields(Fit)})
 
 
 # --- Tables.
