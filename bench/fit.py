@@ -238,6 +238,7 @@ def run_measure(args: argparse.Namespace) -> None:
     """Measure and write the data file after each case. Processes plan and build side by side; one at a time times."""
     data = json.loads(args.out.read_text()) if args.out.exists() else {"cases": {}}
     names = [n for n in CASES if not args.parts or any(p in n for p in args.parts)]
+    names.sort(key=lambda n: n in data["cases"])  # what there is nothing of comes first
     with tempfile.TemporaryDirectory() as folder:
         own = ["--out", str(args.out), "--seconds", str(args.seconds), "--lock", f"{folder}/gpu"]
         own += ["--again"] if args.again else []
@@ -311,7 +312,7 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", help="cases whose name holds one of these")
     parser.add_argument("--out", type=Path, default=RESULTS / "fit_cuda.json")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no case after so long")
-    parser.add_argument("--jobs", type=int, default=min(8, os.cpu_count() or 1), help="processes that plan and build")
+    parser.add_argument("--jobs", type=int, default=min(3, os.cpu_count() or 1), help="processes that plan and build")
     parser.add_argument("--lock", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--again", action="store_true", help="time cases that the file has too")
     parser.add_argument("--details", action="store_true", help="print every candidate")
