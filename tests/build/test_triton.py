@@ -386,8 +386,16 @@ def test_tiles_of_rows_and_columns_keep_to_the_limits(device: str, cache: Path) 
     for rows, cols in ((4096, 4096), (2048, 4093)):
         x = b.placeholder("x", F16, (rows, cols))
         regions += [([x], [b.scan("cumsum", b.cast(x, F32), 0, reverse)]) for reverse in (False, True)]
+    x = b.placeholder("x", F16, (2048, 4096))
+    in_parts = parts.works(([x], [b.cast(b.scan("cumsum", b.cast(x, F32), 0), F16)]), GPU)
+    assert len(in_parts) == 2
+    wide = b.cast(x, F32)
+    whole = parts.works(([x], [b.apply("div", wide, b.spread_over(b.reduce("sum", wide, (0, 1)), x, (0, 1)))]), GPU)
+    assert len(whole) == 2
+    kernels = [cases.lowered(*region)[0] for region in regions]
+    kernels += [lower("part", work, GPU)[0] for work in (*in_parts, *whole)]
     profile = find(device)
-    for r in compiled([emit(cases.lowered(*region)[0]) for region in regions], profile, cache):
+    for r in compiled([emit(k) for k in kernels], profile, cache):
         assert check(r, profile) is None, r
 
 

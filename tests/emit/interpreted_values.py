@@ -18,10 +18,11 @@ from interfuse.base.errors import UnsupportedError
 from interfuse.base.record import Record
 from interfuse.device.table import find
 from interfuse.emit.triton import emit
+from interfuse.ir import build as b
 from interfuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType
 from interfuse.ir.evaluate import evaluate
 from interfuse.ir.layout import contiguous
-from interfuse.lower import split
+from interfuse.lower import scan_parts, split
 from interfuse.lower.families import Work, lower
 from interfuse.lower.kernel import Reduce, walk
 from interfuse.lower.schedule import Schedule
@@ -176,6 +177,27 @@ def test_rows_and_columns(name: str, shape: tuple[int, int]) -> None:
             got = parts.in_order(region, GPU, given, lambda k, arrays, _: cases.run(k, arrays), mixed.works)
             verdict = judge_region(region[1], given, got)
             assert verdict.ok, f"{dtype} {kind}: {verdict.note}"
+
+
+@pytest.mark.parametrize(("sizes", "axis"), (((3, 960), 1), ((960, 70), 0)), ids=("rows", "columns"))
+def test_scans_in_parts(sizes: tuple[int, ...], axis: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan_parts, "ENOUGH", 0)
+    monkeypatch.setattr(scan_parts, "ROW", 240)
+    x = b.placeholder("x", F32, sizes)
+    found = [b.scan("cumsum", x, axis), b.scan("cummin", b.apply("neg", x), axis)]
+    array = np.random.default_rng(4).standard_normal(sizes).astype(np.float32)
+    got = parts.in_order(([x], found), GPU, {x: array}, lambda k, given, _: cases.run(k, given))
+    online.check(found, {x: array}, got)
+
+
+@pytest.mark.parametrize("dtype", (F32, F16), ids=str)
+def test_scans_of_pairs_of_columns(dtype: DType) -> None:
+    x = b.placeholder("x", dtype, (150, 133))
+    y = b.cast(b.scan("cumsum", b.cast(x, F32), 0), dtype)
+    kernel, _ = cases.lowered([x], [y], target=replace(GPU, programs=1))
+    assert [(a.name, a.block, a.each) for a in kernel.axes[-2:]] == [("col", 64, 2), ("row", 64, 0)]
+    array = np.random.default_rng(4).standard_normal((150, 133)).astype(dtype.numpy)
+    cases.check_region([y], {x: array}, cases.run(kernel, [array]))
 
 
 @pytest.mark.parametrize("source", (F32, F16, I64, I32, U8, BOOL), ids=str)

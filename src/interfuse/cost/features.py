@@ -111,7 +111,7 @@ class _Counter:
         self.steps = {a.name: -(-at_sizes(kernel.steps(a), sizes) // a.block) for a in kernel.axes}
         self.grid = [a for a in kernel.axes if a.role is Role.GRID]
         self.programs = max(1, math.prod(self.steps[a.name] for a in self.grid))
-        self.lanes = math.prod(a.block for a in kernel.axes)
+        self.lanes = math.prod(a.block for a in kernel.own_axes)
 
     def features(self) -> Features:
         work = {"slots": 0.0, "exp": 0.0, "erf": 0.0, "div": 0.0}

@@ -67,7 +67,7 @@ def emit(kernel: Kernel) -> TritonSource:
         raise UnsupportedError("scratch rows: a GPU program keeps its row in registers")
     kernel, flushes = narrowed(tidy(kernel))
     body = Body(kernel)
-    lanes = product(tuple(lane.axis.block for lane in body.lanes.values()))
+    lanes = product(tuple(a.block for a in kernel.own_axes if a.name in body.lanes))
     grid = product(tuple(_programs(a) for a in kernel.axes if a.role is Role.GRID))
     if wrap(lanes).hi > MOST_LANES:
         raise UnsupportedError(f"a tile of {lanes} elements: Triton holds at most {MOST_LANES} in a program")

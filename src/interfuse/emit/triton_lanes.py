@@ -37,7 +37,10 @@ class Lane:
     def numbers(self) -> str:
         """0, 1, ..., block - 1 along this dimension."""
         at = "" if self.rank == 1 else f"[{', '.join(':' if k == self.dim else 'None' for k in range(self.rank))}]"
-        return f"tl.arange(0, {self.block}){at}"
+        numbers = f"tl.arange(0, {self.block})"
+        if self.axis.each:  # what is contiguous tells Triton how many neighbours a thread takes
+            numbers = f"tl.max_contiguous({numbers}, {self.axis.each})"
+        return f"{numbers}{at}"
 
 
 def padded(axis: Axis) -> int:

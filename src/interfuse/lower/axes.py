@@ -23,6 +23,9 @@ class Rows:
 PIECE = 512
 """Columns of a GPU program where it need not have whole rows."""
 
+PAIR = 2
+"""Columns of a thread that scans: four bytes at least, the fewest that are fetched ahead."""
+
 
 def map_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
     """Rows and columns of element-wise work, or columns alone."""
@@ -52,21 +55,22 @@ def row_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
 
 def column_axes(domain: Domain, target: Target, scanned: int) -> tuple[Axis, ...]:
     """Columns side by side, and the rows that are reduced or scanned: held at once where they are few. Scans give
-    `scanned` bytes for each row of a column.
+    `scanned` bytes for each row of a column, 0 where there are none.
     """
     outer, cols = (Axis("outer", domain.rows, Role.GRID),), domain.longest
     if target.backend == "cpp":
         col = Axis("col", domain.inner, Role.GRID, beside(domain, target))
         return (*outer, col, Axis("row", domain.cols, Role.SERIAL))
+    if scanned:
+        return (*outer, *_scanned_axes(domain, target, scanned))
     # The more columns side by side, the longer the pieces that are read: as many as leave two programs a unit.
     held = cols <= min(HELD_TILE // target.lanes, target.row_elements)
     few = cols <= target.tile_elements // target.lanes
     most = (target.tile_elements if few else HELD_TILE) // power(cols) if held else 4 * target.lanes
-    most = min(most, 2 * target.lanes) if scanned else most
     lanes = lanes_for(domain.inner, most)
     while lanes > target.lanes and wrap(domain.kept).hi < 2 * target.programs * lanes:
         lanes //= 2
-    step = SCANNED // power(scanned) if scanned else target.tile_elements // lanes
+    step = target.tile_elements // lanes
     row = Axis("row", domain.cols, Role.TILE if held else Role.SERIAL, power(cols) if held else step)
     return (*outer, Axis("col", domain.inner, Role.GRID, lanes), row)
 
@@ -86,6 +90,16 @@ def mixed_axes(domain: Domain, parts: int, target: Target) -> tuple[Axis, ...]:
     in_turn = target.backend != "cpp"
     row = Axis("row", domain.rows, Role.SERIAL, block, "chunk", in_turn)
     return (Axis("chunk", parts, Role.GRID), row, col)
+
+
+def _scanned_axes(domain: Domain, target: Target, scanned: int) -> tuple[Axis, ...]:
+    """Two columns a thread, which has all rows of a step: what lies in one thread is scanned without waiting."""
+    wide = wrap(domain.kept).hi >= 4 * target.programs * target.lanes
+    lanes = lanes_for(domain.inner, 2 * target.lanes if wide else target.lanes)
+    step, rows = SCANNED // power(scanned), domain.longest
+    role = Role.TILE if rows <= min(step, target.row_elements) else Role.SERIAL
+    block = power(rows) if role is Role.TILE else step
+    return Axis("col", domain.inner, Role.GRID, lanes, each=PAIR), Axis("row", domain.cols, role, block)
 
 
 def turned_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:

@@ -16,16 +16,18 @@ the kernel takes their symbols and serves every value. A length that may pass wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir.dtypes import F32, OPAQUE, compute_type
-from interfuse.ir.index import Dim, Expr, coefficient, product, symbols, wrap
+from interfuse.ir.index import Dim, Expr, coefficient, const, product, symbols, wrap
 from interfuse.ir.index import contiguous_strides as dense
 from interfuse.ir.layout import Layout
 from interfuse.ir.node import Node
 from interfuse.ir.ops import SCANS
+from interfuse.lower.accesses import accesses, bounds, size_symbols
 from interfuse.lower.axes import (
     Rows,
     column_axes,
@@ -43,17 +45,14 @@ from interfuse.lower.axes import (
 from interfuse.lower.domain import Domain, check_operators, core_of, find, find_both, inside
 from interfuse.lower.joins import check_parts
 from interfuse.lower.kernel import (
+    PART,
     Axis,
-    Bound,
     Kernel,
-    Let,
     Load,
     Loop,
     Param,
     Role,
     Stmt,
-    Store,
-    bounds_of,
     first_step,
     step_along,
     varies_over,
@@ -76,6 +75,7 @@ class Work:
     With `parts` the region is reduced along rows and along columns: a root that reduces over all rows has an output
     with a dimension more, of what each of so many parts of the rows gives; which rows make a part is the kernel's own.
     With `starts` each root is a part of its output alone, whose elements begin so many further on.
+    Reductions that are few enough for every program to do them for itself are done `ahead` of everything else.
     """
 
     outputs: tuple[Node, ...]
@@ -84,6 +84,20 @@ class Work:
     roots: tuple[Node, ...] = ()
     parts: int = 0
     starts: tuple[Dim, ...] = ()
+    ahead: frozenset[Node] = frozenset()
+
+    @property
+    def leaves(self) -> frozenset[Node]:
+        """What is there before the domain is walked."""
+        return self.inputs | self.ahead
+
+    @property
+    def joined(self) -> tuple[Axis, ...]:
+        """The axis that is reduced ahead; none where nothing is."""
+        counts = {math.prod(wrap(n.inputs[0].shape[a]).hi for a in n.attr("axes")) for n in self.ahead}
+        if len(counts) > 1:
+            raise UnsupportedError(f"reduces {sorted(counts)} parts ahead: one kernel joins as many of each")
+        return tuple(Axis(PART, n, Role.TILE, power(n)) for n in counts)
 
 
 def lower(
@@ -106,12 +120,12 @@ def lower(
     params, reads = _params(made.trace, work)
     if target.backend == "triton" and made.family == "row, streamed":
         made = replace(made, axes=(*made.axes[:-1], in_vectors(made.axes[-1], made.body)))
-    axes = made.axes
-    warps, stages, what = 1, 1, (made.family, axes, made.body)
+    axes = (*work.joined, *made.axes)
+    warps, stages, what = 1, 1, (made.family, made.axes, made.body)
     if target.backend == "triton":
         warps, stages = schedule.warps or warps_of(*what), schedule.stages or stages_of(*what, target)
-    order = order_of(made.family, axes, target, warps) if made.family != "map" else ""
-    sizes = _size_symbols(made.trace, axes)
+    order = order_of(made.family, made.axes, target, warps) if made.family != "map" else ""
+    sizes = size_symbols(made.trace, axes)
     params = (*params, *made.scratch)
     return Kernel(name, params, axes, made.body, doc, sizes, made.family, warps, order, stages=stages), reads
 
@@ -141,16 +155,16 @@ def _plain(work: Work, target: Target, schedule: Schedule) -> _Made:
 
 def walked(work: Work, target: Target) -> Domain:
     """The domain of a region in the order in which its kernel walks it: that of memory where all accesses agree."""
-    domain = find(work.roots, work.inputs)
-    nodes = inside(work.roots, work.inputs)
+    domain = find(work.roots, work.leaves)
+    nodes = inside(work.roots, work.leaves)
     buffers = [n for n in (*work.inputs, *work.outputs) if wrap(n.size).hi > wrap(domain.kept).hi]
     odd = any(work.layouts[n].strides != dense(n.shape) for n in buffers) or any(n.op == "permute" for n in nodes)
     if not domain.reduces or not odd:
         return domain
     axes = dict(zip(("row", "col", "inner"), _places(domain), strict=False))
-    wide = {s.name for s in axes.values() if s.op == "sym"}
-    accesses = [a for a in _accesses(_trace(work.roots, work, domain, target)) if varies_over(a) == wide]
-    return in_memory_order(domain, [a.index for a in accesses], axes)
+    every = {s.name for s in axes.values() if s.op == "sym"}
+    wide = [a for a in accesses(_trace(work.roots, work, domain, target)) if varies_over(a) == every]
+    return in_memory_order(domain, [a.index for a in wide], axes)
 
 
 def _mixed(work: Work, target: Target, schedule: Schedule) -> _Made:
@@ -182,7 +196,7 @@ def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) ->
     passes there; elsewhere moments are spelled in one, and so are sums of exponentials where the domain is streamed.
     What is spelled for one pass already is streamed.
     """
-    nodes = inside(work.roots, work.inputs)
+    nodes = inside(work.roots, work.leaves)
     if domain.apart and target.backend == "cpp" and wrap(domain.kept * domain.cols).hi >= PARTED:
         raise UnsupportedError("reduces dimensions apart, element by element: in parts or not at all")
     once = any(n.op == "expsum" for n in nodes)
@@ -208,16 +222,16 @@ def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) ->
     if not once and _held(domain, axes, target):
         short = domain.inner == 1 and domain.longest <= target.short_row
         if target.backend == "cpp" and not short:  # a second pass over such a row costs as much as the first
-            spelled = join_statistics(work.roots, work.inputs, exponentials=False)
+            spelled = join_statistics(work.roots, work.leaves, exponentials=False)
         else:
-            spelled = expand_statistics(work.roots, work.inputs)
+            spelled = expand_statistics(work.roots, work.leaves)
         trace = _trace(spelled, work, domain, target, rows)
         body, scratch = statements(trace, axes[-1])
         if not scratch or (domain.inner == 1 and _bytes(scratch) <= target.scratch_bytes):
             return _Made("row, resident" if family == "row" else family, axes, trace, body, scratch)
     if schedule.streamed is False:
         raise UnsupportedError(f"the schedule {schedule} holds what does not fit on chip")
-    trace = _trace(join_statistics(work.roots, work.inputs), work, domain, target, rows)
+    trace = _trace(join_statistics(work.roots, work.leaves), work, domain, target, rows)
     return _Made(f"{family}, streamed", axes, trace, *statements(trace, axes[-1], keep=False))
 
 
@@ -225,8 +239,8 @@ def _weighed(work: Work, domain: Domain, target: Target, schedule: Schedule, row
     """A GPU kernel that reads its rows once, for the sum of exponentials of each and what lies at places of them: each
     thread takes many elements a step. None where that is not all that the region asks for.
     """
-    roots = join_statistics(work.roots, work.inputs)
-    sums = [n for n in inside(roots, work.inputs) if n.op == "expsum"]
+    roots = join_statistics(work.roots, work.leaves)
+    sums = [n for n in inside(roots, work.leaves) if n.op == "expsum"]
     if not sums or any(n.dtype.bytes > F32.bytes for n in sums):
         return None
     axes = schedule.placed(over_rows(step_axes(domain, target), rows), target.backend, target.lanes)
@@ -239,9 +253,9 @@ def _weighed(work: Work, domain: Domain, target: Target, schedule: Schedule, row
 def _turned(trace: Trace, domain: Domain) -> bool:
     """True where an access of the whole domain has its neighbours along the rows: a transpose before or behind."""
     row, col = _position("row", domain.rows), _position("col", domain.cols)
-    accesses = [a for a in _accesses(trace) if col in symbols(a.index)]
+    wide = [a for a in accesses(trace) if col in symbols(a.index)]
     places = (row, col)
-    return any(first_step(a, row, places) == 1 and first_step(a, col, places) not in (0, 1, -1) for a in accesses)
+    return any(first_step(a, row, places) == 1 and first_step(a, col, places) not in (0, 1, -1) for a in wide)
 
 
 def _adds_up(trace: Trace, nodes: list[Node], domain: Domain, target: Target) -> bool:
@@ -289,7 +303,9 @@ def _trace(roots: tuple[Node, ...], work: Work, domain: Domain, target: Target, 
     # A mask a part costs a GPU more than an index that is worked out; a CPU has a loop for each part.
     places = _places(domain)
     places[0] = places[0] if rows is None else rows.index
-    tracer = Tracer(work.inputs, layouts, domain, *places, by_index=target.backend == "triton")
+    part = next((a.symbol for a in work.joined), const(0))
+    by_index = target.backend == "triton"
+    tracer = Tracer(work.inputs, layouts, domain, *places, by_index=by_index, ahead=work.ahead, part=part)
     for k, (root, output) in enumerate(zip(roots, work.outputs, strict=True)):
         if root.shape == output.shape or work.starts:
             tracer.output(root, _out_name(k, len(roots)))
@@ -319,40 +335,19 @@ def _map_domain(work: Work, target: Target) -> tuple[Domain, Trace]:
 
     On a CPU each part of a joined value must be one piece of the columns as well, for a loop of its own.
     """
-    core, _ = core_of(work.roots[0], work.inputs)
+    core, _ = core_of(work.roots[0], work.leaves)
     shape = tuple(d for d in core.shape if d != 1) or (1,)
     found: tuple[Domain, Trace] | None = None
     for k in range(len(shape)):
         domain = Domain(product(shape[:k]), product(shape[k:]), False)
         trace, col = _trace(work.roots, work, domain, target), _position("col", domain.cols)
-        accesses = _accesses(trace)
-        pieces = target.backend != "cpp" or all(b.expr is col or col not in symbols(b.expr) for b in _bounds(trace))
-        if pieces and all(step_along(a, col) is not None for a in accesses):
+        reached = accesses(trace)
+        pieces = target.backend != "cpp" or all(b.expr is col or col not in symbols(b.expr) for b in bounds(trace))
+        if pieces and all(step_along(a, col) is not None for a in reached):
             return domain, trace
-        if found is None and pieces and all(coefficient(a.index, col) is not None for a in accesses):
+        if found is None and pieces and all(coefficient(a.index, col) is not None for a in reached):
             found = domain, trace
     return found or (domain, trace)
-
-
-def _accesses(trace: Trace) -> list[Load | Store]:
-    """Every load and store."""
-    return [*(m for m in trace.made if isinstance(m, Load)), *trace.stores, *trace.ends]
-
-
-def _bounds(trace: Trace) -> list[Bound]:
-    """The bounds of every statement."""
-    return [b for m in trace.made for b in bounds_of(m)]
-
-
-def _size_symbols(trace: Trace, axes: tuple[Axis, ...]) -> tuple[str, ...]:
-    """The size symbols that the kernel uses, by name."""
-    positions = [dict(m.attrs)["expr"] for m in trace.made if isinstance(m, Let) and m.op == "index"]
-    accesses = _accesses(trace)
-    picks = [p for a in accesses if isinstance(a, Load) for p in a.picks]
-    tested = [e for b in _bounds(trace) for e in (b.expr, *b.ends)]
-    limits = [*(p.extent for p in picks), *(a.extent for a in axes)]
-    used = {s.name for e in (*(a.index for a in accesses), *positions, *tested, *limits) for s in symbols(e)}
-    return tuple(sorted(used - {a.name for a in axes} - {p.symbol.name for p in picks}))
 
 
 def _bytes(scratch: tuple[Param, ...]) -> int:

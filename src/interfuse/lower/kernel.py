@@ -43,7 +43,8 @@ class Axis:
 
     A SERIAL axis may be shared out `among` the indices of a GRID axis. Each of them takes neighbouring indices, all as
     many but the last ones, which may have fewer or none; or, with `in_turn`, the blocks that lie as many apart as there
-    are sharers, from its own one on.
+    are sharers, from its own one on. A GPU thread takes at most `each` neighbours at once; with 0 that is the
+    compiler's to choose.
 
     A SERIAL axis with a `vector` of more than one element is walked in whole vectors of memory: `origin` is where its
     index 0 lies, in elements, modulo the vector; all that is read and written along it lies there.
@@ -57,6 +58,7 @@ class Axis:
     in_turn: bool = False
     vector: int = 1
     origin: Dim = 0
+    each: int = 0
 
     @property
     def own_end(self) -> bool:
@@ -146,6 +148,9 @@ class Let:
     attrs: tuple[tuple[str, Any], ...] = ()
     note: str = ""
 
+
+PART = "part"
+"""The TILE axis of what each program reduces for itself before it walks the others: results of parts, joined."""
 
 PLACES = frozenset(("argmax", "argmin"))
 """Reductions that give a place."""
@@ -295,6 +300,11 @@ class Kernel:
     def picks(self) -> tuple[Pick, ...]:
         """Every place that a value tells."""
         return tuple(dict.fromkeys(p for s in walk(self.body) if isinstance(s, Load) for p in s.picks))
+
+    @property
+    def own_axes(self) -> tuple[Axis, ...]:
+        """The axes of the domain: all but the one of parts."""
+        return tuple(a for a in self.axes if a.name != PART)
 
     def axis(self, name: str) -> Axis:
         """The axis of that name."""

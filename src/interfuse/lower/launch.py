@@ -18,9 +18,10 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
 
     Eight elements a thread; sixteen where they are written in bytes or turned, where sums are carried, and where warps
     wait for each other in reductions of what they hold, so that more programs share a multiprocessor and one's wait is
-    another's work; 32 where a thread reduces what it holds first, rows are turned, or a row that a program has to
-    itself is written in bytes; 64 where it does so for a row in one step, where a row is read and only what it reduces
-    to is written, or a thread scans a column. Where there are a few programs that only add up what they read, four.
+    another's work; 32 where a thread reduces or scans what it holds first, rows are turned, or a row that a program has
+    to itself is written in bytes; 64 where it does so for a row in one step, or where a row is read and only what it
+    reduces to is written. What a thread takes of columns that it scans is all its own. Where there are a few programs
+    that only add up what they read, four.
     """
     body = walk(statements)
     elements = power(math.prod(a.block for a in axes))
@@ -29,12 +30,13 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
     weighed = family.startswith("row") and bool(sums) and all(s.arg.dtype.bytes <= F32.bytes for s in sums)
     wide = [s for s in body if isinstance(s, Store) and axes[-1].symbol in symbols(s.index)]
     coded = any(s.arg.dtype.bytes == 1 for s in wide)
-    alone = coded and family == "row, resident" and len(lanes) == 1
+    scans = any(isinstance(s, Scan) for s in body)
+    alone = family == "row, resident" and (scans or (coded and len(lanes) == 1))
     programs = math.prod(wrap(a.extent).hi for a in axes if a.role is Role.GRID)
     if not wide and programs <= FEW and not sums and family.startswith("row"):
         return min(32, max(1, elements // 128))
-    if family.startswith("column") and any(isinstance(s, Scan) for s in body):
-        each = 32 * axes[-1].block
+    if family.startswith("column") and scans:
+        each = 32 * axes[-1].block * max(1, axes[-2].each)
     elif (family == "row, resident" and not wide) or (weighed and wrap(axes[-1].extent).hi <= axes[-1].block):
         each = 2048
     elif weighed or alone or (len(lanes) > 1 and (family == "row, streamed" or elements == HELD_TILE)):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir.index import Dim, Expr, combine, const, sym, symbols, unwrap, wrap
 from interfuse.lower.canonical import canonical
-from interfuse.lower.kernel import Axis, Bound, Kernel, Let, Load, Loop, Param, Pick, Role, Stmt, Store, bounds_of, walk
+from interfuse.lower.kernel import Bound, Kernel, Let, Load, Loop, Param, Pick, Role, Stmt, Store, bounds_of, walk
 
 ALIGNED = 16
 """Sizes that are multiples of this in all members are written so: a GPU compiler then moves elements side by side."""
@@ -48,7 +48,7 @@ def pack(kernels: Sequence[Kernel], name: str, doc: tuple[str, ...] = (), unit: 
     axes = []
     for same in zip(*(k.axes for k in kernels), strict=True):
         block = max(a.block for a in same)
-        axes.append(Axis(same[0].name, general.size(tuple(a.extent for a in same)), same[0].role, block))
+        axes.append(replace(same[0], extent=general.size(tuple(a.extent for a in same)), block=block))
     general.axes = {a.name: a.symbol for a in axes} | _places(kernels)
     indices = [_indices(k) for k in kernels]
     found = iter([general.index(position) for position in zip(*indices, strict=True)])

@@ -65,7 +65,8 @@ def _axis_line(a: Axis) -> str:
     )
     shared = f", shared out{' in turn' if a.in_turn else ''} among {a.among}" if a.among else ""
     shared += f", in vectors of {a.vector} from {a.origin}" if a.vector > 1 else ""
-    return f"axis {a.name} of {a.extent}, {a.role.value}{block}{shared}"
+    each = f", {a.each} a thread" if a.each else ""
+    return f"axis {a.name} of {a.extent}, {a.role.value}{block}{shared}{each}"
 
 
 def _where(bounds: tuple[Bound, ...]) -> str:

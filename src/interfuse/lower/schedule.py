@@ -96,11 +96,11 @@ def neighbours(kernel: Kernel, backend: str, lanes: int) -> list[Schedule]:
     with some elements for each thread of a GPU and not too many. The nearest come first, the kernel's own leads.
     """
     own, axes, gpu = schedule_of(kernel, backend), kernel.axes, backend == "triton"
-    blocks = [[b for b in _blocks(a) if b == a.block or _allowed(a, b, axes, backend, lanes)] for a in axes]
+    blocks = [[b for b in _blocks(a) if b == a.block or _allowed(a, b, axes, backend, lanes)] for a in kernel.own_axes]
     found = []
     for chosen in itertools.product(*blocks):
         elements = math.prod(chosen)
-        named = tuple((a.name, b) for a, b in zip(axes, chosen, strict=True) if a.role is not Role.TILE)
+        named = tuple((a.name, b) for a, b in zip(kernel.own_axes, chosen, strict=True) if a.role is not Role.TILE)
         for warps, stages in itertools.product(WARPS if gpu else (None,), STAGES if own.stages else (None,)):
             each = elements // (32 * (warps or 1))
             fits = (warps == 1 or EACH[0] <= each) and each <= EACH[1] and FEWEST <= elements <= MOST

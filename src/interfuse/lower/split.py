@@ -23,6 +23,7 @@ from interfuse.ir.ops import REDUCES, SCANS
 from interfuse.lower.domain import Digits, Domain, by_step, find, inside
 from interfuse.lower.families import Work, walked
 from interfuse.lower.kernel import PLACES
+from interfuse.lower.scan_parts import split_scans
 from interfuse.lower.statistics import join_statistics
 from interfuse.lower.target import PARTED, Target
 
@@ -53,7 +54,7 @@ def split(work: Work, target: Target) -> tuple[Work, ...]:
     roots = join_statistics(work.roots or work.outputs, work.inputs)
     nodes = inside(roots, work.inputs)
     if any(n.op in SCANS for n in nodes):
-        return ()
+        return split_scans(work, work.roots or work.outputs, target)
     first = [n for n in nodes if n.op in REDUCES and not any(m.op in REDUCES for m in inside(n.inputs, work.inputs))]
     if not first or not find(roots, work.inputs).reduces:
         return ()
@@ -223,6 +224,9 @@ def _works(
     needed = inside([ends[k] for k in left], work.inputs | made)
     read = dict.fromkeys(i for n in needed for i in n.inputs if i in made)
     layouts = dict(work.layouts) | {n: contiguous(n.shape) for n in (*partial, *rest, *read)}
+    if target.backend == "triton" and domain.kept == 1 and not small and not rest and _joined_anywhere(cuts, needed):
+        roots = tuple(ends[k] for k in left)
+        return Work(partial, work.inputs, layouts), Work(work.outputs, work.inputs | held, layouts, roots, ahead=made)
     works = [Work(partial, work.inputs, layouts)] + ([Work(rest, work.inputs, layouts)] if rest else [])
     outputs = (*read, *(work.outputs[k] for k in small))
     works.append(Work(outputs, work.inputs | held, layouts, (*read, *(ends[k] for k in small))))
@@ -232,6 +236,11 @@ def _works(
         )
         works += split(last, target) or (last,)
     return tuple(works)
+
+
+def _joined_anywhere(cuts: list[_Cut], needed: list[Node]) -> bool:
+    """True where every program may as well join all parts for itself: one number each, and nothing else to reduce."""
+    return all(c.node.op in _BINARY for c in cuts) and not any(n.op in REDUCES for n in needed)
 
 
 def is_small(root: Node, inputs: frozenset[Node], size: Dim) -> bool:

@@ -39,6 +39,7 @@ from interfuse.ir.ops import JOINS, MOVES, REDUCES, SCANS
 from interfuse.lower.domain import Domain, core_of, pull, push
 from interfuse.lower.joins import Part, Space, parts_of
 from interfuse.lower.kernel import PLACES, Bound, Let, Load, Pick, Reduce, Scan, Scope, Store, Value
+from interfuse.lower.names import GENERATED, Names
 
 Made = Union[Load, Let, Reduce, Scan]
 Key = tuple[Node, tuple[Expr, ...], tuple[Bound, ...]]
@@ -60,30 +61,10 @@ class Trace:
     reads: dict[Node, str] = field(default_factory=dict)
 
 
-_GENERATED = re.compile(
-    r"^((arg|primals|tangents|input|view|permute|getitem|t|_unsafe_view)[_\d]*|l_.*)?$", re.IGNORECASE
-)
-
-
-class _Names:
-    """Readable, unique names."""
-
-    def __init__(self) -> None:
-        self._used: dict[str, int] = {"outer": 1, "row": 1, "turn": 1, "col": 1, "at": 1, "tl": 1, "triton": 1}
-
-    def take(self, wish: str) -> str:
-        """`wish` as an identifier, numbered where it is taken."""
-        wish = re.sub(r"\W", "_", wish).strip("_").lower() or "v"
-        wish = f"v_{wish}" if wish[0].isdigit() else wish
-        count = self._used.get(wish, 0) + 1
-        self._used[wish] = count
-        return wish if count == 1 else self.take(f"{wish}_{count}")
-
-
 class Tracer:
     """Traces one region. `row`, `col` and `inner` are the indices along the domain's rows, columns and what lies after
     them: symbols, or 0 where there is one index only; the row may be an index of several axes. `by_index` asks for
-    parts of one value at one index.
+    parts of one value at one index. What is reduced `ahead` is reduced along the axis `part`.
     """
 
     def __init__(
@@ -96,9 +77,12 @@ class Tracer:
         inner: Expr = const(0),
         *,
         by_index: bool = False,
+        ahead: frozenset[Node] = frozenset(),
+        part: Expr = const(0),
     ) -> None:
         self._inputs, self._layouts, self._domain = inputs, layouts, domain
         self._row, self._col, self._inner = row, col, inner
+        self._ahead, self._part = ahead, part
         # While indices are worked out, `% size` says of an index that it stays below a size that changes.
         place = domain.cols - 1 - col if domain.backwards else col
         bounded = {mod(i, n): i for i, n in ((place, domain.cols), (inner, domain.inner)) if isinstance(n, Expr)}
@@ -107,7 +91,7 @@ class Tracer:
         self._place = marked.get(place, place)  # the column that is walked
         self._within = marked.get(inner, inner)
         extents: dict[Expr, Dim] = {s: s.hi + 1 for s in symbols(row)} if row.op != "sym" else {row: domain.rows}
-        self._walked = (*sorted(extents, key=lambda s: s.name), col, inner)
+        self._walked = tuple(s for s in (part, *sorted(extents, key=lambda s: s.name), col, inner) if s.op == "sym")
         extents |= {col: domain.cols, inner: domain.inner}
         self._space = Space({s: n for s, n in extents.items() if s.op == "sym"}, self._plain, by_index)
         self._memo: dict[Key, Value] = {}
@@ -115,7 +99,7 @@ class Tracer:
         self._picks: dict[tuple[Value, Dim, bool], Pick] = {}
         self._told: dict[Expr, Pick] = {}  # what the symbols of picks stand for
         self._positions: dict[Value, Expr] = {}
-        self._names = _Names()
+        self._names = Names()
         self.trace = Trace()
 
     def _axes(self, *expressions: Expr) -> tuple[str, ...]:
@@ -217,6 +201,8 @@ class Tracer:
             if self._picks_in(*index):
                 raise UnsupportedError("gathers from joined parts")
             return [self._key(p.node, p.index, p.within) for p in parts_of(node, index, within, self._space)]
+        if node in self._ahead:
+            return [self._key(node.inputs[0], self._spread(node, index, self._part), ())]
         if node.op in REDUCES or node.op in SCANS:
             # Every column takes part, wherever the result is wanted.
             index = self._operand_index(node, index) if node.op in REDUCES else index
@@ -262,10 +248,13 @@ class Tracer:
         index = self._of_ones(index, node.shape)
         if any(self._col in symbols(i) for i in index) or self._picks_in(*index):
             raise UnsupportedError(f"{node.op}: its result is needed in another order than its rows")
+        return self._spread(node, index, self._domain.reduced_place(self._place))
+
+    def _spread(self, node: Node, index: tuple[Expr, ...], place: Expr) -> tuple[Expr, ...]:
+        """The operand's index of a reduction whose elements are counted by `place`."""
         shape, axes = node.inputs[0].shape, node.attr("axes")
-        place = self._domain.reduced_place(self._place)
         columns = iter(delinearize(place, tuple(shape[a] for a in axes)))
-        rest = iter(index)
+        rest = iter(self._of_ones(index, node.shape))
         return tuple(next(columns) if k in axes else next(rest) for k in range(len(shape)))
 
     def _make(self, key: Key) -> Value:
@@ -289,6 +278,8 @@ class Tracer:
             if node.dtype is I64:
                 return position
             return self._add(Let(self._new("position", node, out.axes), "cast", (position,)), 0)
+        if node in self._ahead:
+            return self._reduced_ahead(node, parts[0])
         if node.op in REDUCES or node.op in SCANS:
             if any(b.expr is not self._col and self._col in symbols(b.expr) for b in within):
                 raise UnsupportedError(f"{node.op} of a part whose place rows and columns decide together")
@@ -306,12 +297,20 @@ class Tracer:
         """A choice between the values of the parts, the last one where no other is chosen."""
         found = values[-1]
         for part, value in reversed(list(zip(parts[:-1], values[:-1], strict=True))):
-            known = part.node.hint and not _GENERATED.match(part.node.hint)
+            known = part.node.hint and not GENERATED.match(part.node.hint)
             name = self._names.take(f"in_{part.node.hint if known else 'part'}")
             test = Value(name, BOOL, self._axes(*(b.expr for b in part.chosen)))
             test = self._add(Let(test, "within", (), (("bounds", part.chosen),)), 0)
             found = self._let(node, "where", (test, value, found))
         return found
+
+    def _reduced_ahead(self, node: Node, part: Value) -> Value:
+        """A reduction that is done before the columns are walked: what it gives is there in every phase."""
+        if self._part.name not in part.axes or self.trace.depth[part] > 0:
+            raise UnsupportedError(f"{node.op} of parts that are not there from the start")
+        axes = tuple(a for a in part.axes if a != self._part.name)
+        out = self._new(node.hint or node.op, node, axes)
+        return self._add(Reduce(out, node.op, part, self._part.name, Scope.LANE), 0)
 
     def _reduced(self, node: Node, part: Value) -> Value:
         depth = self.trace.depth
@@ -382,7 +381,7 @@ class Tracer:
         buffer = self.trace.reads.get(node)
         depth = max((self.trace.depth[p.value] for p in picks), default=0)
         if buffer is None:
-            known = not _GENERATED.match(node.hint)
+            known = not GENERATED.match(node.hint)
             wish = re.sub(r"_\d+$", "", node.hint) if known else "x" if len(axes) == 2 else "v"
             buffer = self.trace.reads[node] = self._names.take(wish)
             return self._add(Load(Value(buffer, node.dtype, axes), buffer, at, within, picks), depth)

@@ -1,6 +1,7 @@
 """From a trace to a loop tree. In: a Trace and the axes that a schedule chose. Out: the statements of a Kernel.
 
 Phases follow depth: what a row needs before phase d, then one loop over the columns for what depth d makes and reduces.
+What a program reduces for itself, over the axis of parts, comes before all of them.
 On a serial column axis a value cannot stay in a register from one phase to the next: it is loaded again, computed again
 where that costs one wide operand and little arithmetic, or kept in a scratch row. A row that is streamed keeps nothing:
 each phase loads and computes again.
@@ -12,7 +13,22 @@ from dataclasses import replace
 
 from interfuse.ir.index import symbols
 from interfuse.ir.ops import TABLE
-from interfuse.lower.kernel import Axis, Let, Load, Loop, Param, Reduce, Role, Scan, Scope, Stmt, Store, Value, operands
+from interfuse.lower.kernel import (
+    PART,
+    Axis,
+    Let,
+    Load,
+    Loop,
+    Param,
+    Reduce,
+    Role,
+    Scan,
+    Scope,
+    Stmt,
+    Store,
+    Value,
+    operands,
+)
 from interfuse.lower.trace import Made, Trace
 
 CHEAP = 2
@@ -160,15 +176,30 @@ def within_rows(trace: Trace, row: Axis, col: Axis, keep: bool = True) -> tuple[
     ), scratch
 
 
+def _ahead(made: list[Made]) -> tuple[list[Stmt], list[Made]]:
+    """A loop over the parts for what is reduced over them, after what that needs; and everything else."""
+    over = [m for m in made if PART in m.out.axes or (isinstance(m, Reduce) and m.axis == PART)]
+    needed = {a for m in over for a in operands(m)}
+    before: list[Stmt] = []
+    for m in reversed(made):
+        if m.out in needed and m not in over:
+            before.insert(0, m)
+            needed.update(operands(m))
+    first = [*before, Loop(PART, tuple(over))] if over else []
+    return first, [m for m in made if m not in over and m not in before]
+
+
 def statements(trace: Trace, col: Axis, keep: bool = True) -> tuple[tuple[Stmt, ...], tuple[Param, ...]]:
     """The body of the kernel inside its grid axes, and the scratch rows that it needs; none where not `keep`."""
+    first, rest = _ahead(trace.made)
     if col.role is Role.GRID:
-        return (*trace.made, *trace.stores), ()
+        return (*first, *rest, *trace.stores), ()
+    trace = replace(trace, made=rest)
     serial = col.role is Role.SERIAL
     columns = _Columns(trace, col)
     if serial and keep:
         columns.choose_kept()
-    body: list[Stmt] = []
+    body: list[Stmt] = list(first)
     for number in range(columns.last + 1):
         body += [
             m
