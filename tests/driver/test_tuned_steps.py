@@ -11,10 +11,10 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from interfuse.base.errors import UnsupportedError
+from interfuse.driver import tune
 from interfuse.driver.backend import Backend
 from interfuse.driver.device import Device, absent
 from interfuse.driver.options import read
-from interfuse.driver.tune import tune_model
 from interfuse.lower.schedule import Schedule
 from interfuse.plan.plan import Candidate, KernelStep, PackStep
 from interfuse.plan.schedules import Place, alternatives, rescheduled
@@ -81,9 +81,10 @@ def test_what_is_written_in_place_still_is_in_other_schedules() -> None:
 
 
 def test_a_tuned_pack_gives_the_same_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "UNSURE", float("inf"))  # how busy the machine is does not matter here
+    for module in (race, tune):
+        monkeypatch.setattr(module, "UNSURE", float("inf"))  # how busy the machine is does not matter here
     xs = [torch.randn(300, 64 * k) for k in range(1, 5)]
-    found = tune_model(_each, (xs,), budget=30.0)
+    found = tune.tune_model(_each, (xs,), budget=30.0)
     assert found.left == 0
     assert found.rows[0][0] == "mul+softmax x4"
     (tmp_path / "lock.json").write_text(lock_text(found.choices))
