@@ -299,6 +299,9 @@ LONG: Mapping[str, Callable[[], Region]] = {
 }
 """Regions that reduce or scan a size that changes, by name; `LENGTHS` is what to bind them to."""
 
+HELD = tuple(name for name in LONG if name != "tall_scan")
+"""Those of them that a GPU program holds where they are as short as the example's."""
+
 LENGTHS: tuple[Mapping[str, int], ...] = tuple(
     {"s0": batch, "s1": length} for batch, length in ((2, 7), (0, 3), (1, 1), (2, 16), (1, 2100))
 )
@@ -313,11 +316,15 @@ def sizes_of(name: str) -> tuple[Mapping[str, int], ...]:
     return LENGTHS if name in LONG else SIZES
 
 
-def lowered(region: Region, target: Target) -> tuple[Kernel, tuple[Node, ...]]:
-    """The kernel of a region whose buffers are contiguous, and the inputs that it reads in order."""
+def lowered(
+    region: Region, target: Target, example: Mapping[str, int] | None = None
+) -> tuple[Kernel, tuple[Node, ...]]:
+    """The kernel of a region whose buffers are contiguous, and the inputs that it reads in order; `example` are sizes
+    that are known of an example.
+    """
     inputs, outputs = region
     layouts = {n: contiguous(n.shape) for n in (*inputs, *outputs)}
-    return lower("kernel", Work(tuple(outputs), frozenset(inputs), layouts), target)
+    return lower("kernel", Work(tuple(outputs), frozenset(inputs), layouts, sizes=example or {}), target)
 
 
 def shape_of(node: Node, sizes: Mapping[str, int]) -> tuple[int, ...]:

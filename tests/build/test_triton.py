@@ -209,6 +209,10 @@ def test_sizes_as_arguments_and_wide_indices(cache: Path) -> None:
 def test_kernels_over_sizes_that_change_keep_to_the_limits(device: str, cache: Path) -> None:
     profile = find(device)
     sources = [emit(symbolic.lowered(make(), GPU)[0]) for make in symbolic.EVERY.values()]
+    for length in (200, 4096):
+        held = [emit(symbolic.lowered(symbolic.LONG[n](), GPU, {"s0": 3, "s1": length})[0]) for n in symbolic.HELD]
+        assert length > 256 or all(s.beyond is not None for s in held)
+        sources += [form for s in held for form in s.forms]
     for source, r in zip(sources, compiled(sources, profile, cache), strict=True):
         assert check(r, profile) is None, r
         assert "do_not_specialize=" in source.text, "a size must not make Triton compile again"

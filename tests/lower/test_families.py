@@ -15,11 +15,12 @@ from interfuse.base.errors import UnsupportedError
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import C64, F16, F32, F64, I64, DType
 from interfuse.ir.evaluate import evaluate
-from interfuse.ir.index import coefficient, sym
+from interfuse.ir.index import at_sizes, coefficient, sym
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node
 from interfuse.lower.families import Work, lower
 from interfuse.lower.kernel import Axis, Kernel, Load, Loop, Role, Store
+from interfuse.lower.printer import show
 from interfuse.lower.target import CPU, GPU, Target
 from tests import null_device, symbolic, targets
 from tests.judge import judge_region
@@ -467,6 +468,38 @@ def test_a_length_that_stays_below_a_bound_is_held_on_a_gpu() -> None:
     x = b.placeholder("x", F32, (4, sym("s1", 2, 1000)))
     kernel, _ = symbolic.lowered(([x], [b.apply("sub", x, b.expand(b.reduce("mean", x, (1,), True), x.shape))]), GPU)
     assert kernel.family == "row, resident" and kernel.axes[-1].block == 1024
+
+
+EXAMPLE = {"s0": 3, "s1": 40}
+
+
+@pytest.mark.parametrize("name", symbolic.HELD)
+def test_a_length_like_the_example_is_held_and_a_longer_one_is_not(name: str) -> None:
+    inputs, outputs = symbolic.LONG[name]()
+    kernel, reads = symbolic.lowered((inputs, outputs), GPU, EXAMPLE)
+    assert kernel.axes[-1].role is Role.TILE and kernel.axes[-1].block == 128
+    assert kernel.beyond is not None and kernel.beyond.family.endswith("streamed")
+    assert [(p.dtype, p.shape, p.mode) for p in kernel.params] == [
+        (p.dtype, p.shape, p.mode) for p in kernel.beyond.params
+    ]
+    for sizes in symbolic.LENGTHS:
+        held = all(at_sizes(a.extent, sizes) <= a.block for a in kernel.tiles)
+        arrays = symbolic.arrays(inputs, sizes)
+        counts = [symbolic.count(o, sizes) for o in outputs]
+        form = kernel if held else kernel.beyond
+        got = null_device.run(form, [arrays[r].ravel() for r in reads], counts, sizes)
+        shaped = [g.reshape(symbolic.shape_of(o, sizes)) for g, o in zip(got, outputs, strict=True)]
+        verdict = judge_region(outputs, arrays, shaped, symbols=sizes)
+        assert verdict.ok, (sizes, verdict.note)
+
+
+def test_a_length_is_held_only_where_the_example_may_be() -> None:
+    region = symbolic.LONG["long_norm"]()
+    for example in ({}, {"s0": 4}, {"s1": 1 << 20}):
+        assert symbolic.lowered(region, GPU, example)[0].beyond is None
+    assert symbolic.lowered(region, CPU, EXAMPLE)[0].beyond is None
+    kernel, _ = symbolic.lowered(region, GPU, {"s0": 4, "s1": 5000})
+    assert kernel.axes[-1].block == 8192 and "where s1 > 8192: row, streamed" in show(kernel)
 
 
 @TARGETS

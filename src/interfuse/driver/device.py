@@ -98,7 +98,7 @@ class Device:
         if self.target is None:
             raise UnsupportedError(f"no source can be written: {self.why}")
         if self.target.backend == "triton":
-            return emit_triton.emit(kernel).text
+            return "\n\n".join(emit_triton.emit(k).text for k in (kernel, kernel.beyond) if k is not None)
         return emit_cpp.emit(kernel, self.vector, _streaming(kernel, self.profile.cache))
 
     def build(self, kernels: Sequence[Kernel], knobs: Knobs, record: Record) -> Built:
@@ -265,8 +265,8 @@ def _build_gpu(kernels: Sequence[Kernel], profile: DeviceProfile, knobs: Knobs, 
         except UnsupportedError as error:
             failed[kernel.name] = str(error)
     by_name, launchers = {k.name: k for k in kernels}, {}
-    # Both forms of a kernel that has two, so that no launch waits for the compiler.
-    forms = [*sources.items(), *((name, s.uneven) for name, s in sources.items() if s.uneven is not None)]
+    # Every form of a kernel that has several, so that no launch waits for the compiler.
+    forms = [(name, form) for name, s in sources.items() for form in s.forms]
     known, built = _compiled([s for _, s in forms], profile.target, knobs, record)
     found: dict[str, Resources] = {}
     for (name, _), resources in zip(forms, built, strict=True):

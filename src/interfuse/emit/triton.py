@@ -42,7 +42,8 @@ class TritonSource:
     `arguments` holds (name, type) as signatures write types; `constants` the constexpr arguments; `grid` the number of
     programs (no launch at 0), `warps` the warps of each. Where symbols are `even`, the constant EVEN must be 0 unless
     all of them are multiples of 16. Where it `flushes`, subnormal results of exponentials may be 0. A packed kernel
-    takes the table of its members instead, and `grid` are the programs of one of them.
+    takes the table of its members instead, and `grid` are the programs of one of them. Where an extent of `tiles` is
+    larger than the number beside it, `beyond` is launched instead.
     """
 
     text: str
@@ -53,6 +54,14 @@ class TritonSource:
     warps: int
     even: tuple[str, ...] = ()
     flushes: bool = False
+    tiles: tuple[tuple[Dim, int], ...] = ()
+    beyond: TritonSource | None = None
+
+    @property
+    def forms(self) -> list[TritonSource]:
+        """Every form that a launch may take: this one, the one for other sizes, and what serves longer ones."""
+        own = [self] if self.uneven is None else [self, self.uneven]
+        return own + (self.beyond.forms if self.beyond is not None else [])
 
     @property
     def uneven(self) -> TritonSource | None:
@@ -101,7 +110,9 @@ def emit(kernel: Kernel) -> TritonSource:
     if "libdevice." in code:
         imports += "from triton.language.extra import libdevice\n"
     module = f'"""{_doc(kernel, grid)}\n"""\n{imports}\n\n{code}'
-    return TritonSource(module, entry, arguments, constants, grid, kernel.warps, even, flushes)
+    tiles = tuple((a.extent, a.block) for a in kernel.tiles)
+    beyond = emit(kernel.beyond) if kernel.beyond is not None else None
+    return TritonSource(module, entry, arguments, constants, grid, kernel.warps, even, flushes, tiles, beyond)
 
 
 def options(kind: str, flushes: bool) -> dict[str, bool]:

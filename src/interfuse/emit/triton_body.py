@@ -11,8 +11,10 @@ from collections.abc import Callable
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.base.text import Writer
+from interfuse.emit import triton_counted as counted
 from interfuse.emit import triton_prelude as prelude
-from interfuse.emit.triton_lanes import Lane, shape_of
+from interfuse.emit.triton_index import INT32
+from interfuse.emit.triton_lanes import Lane, padded, shape_of
 from interfuse.emit.triton_lines import Lines
 from interfuse.emit.triton_reduce import (
     COMBINE,
@@ -140,13 +142,11 @@ class Body(Lines):
 
     def _every(self, axis: Axis, lane: Lane) -> str:
         """The header of a loop over all steps."""
-        stages = self.kernel.stages
-        steps = f"tl.range({{}}, num_stages={stages})" if stages > 1 else "range({})"
         first, last, step = map(wrap, self.kernel.walked(axis))
         if axis.own_end:
             self.writer.line(f"{lane.extent} = {self.index(last)}")
-        steps = steps.format(f"{self.index(first)}, {lane.extent}, {self.index(step) if axis.in_turn else lane.block}")
-        return f"for {axis.name}_start in {steps}:"
+        by = self.index(step) if axis.in_turn else lane.block
+        return counted.head(axis, lane, (self.index(first), by), self.kernel.stages)
 
     def _steps(self, loop: Loop, header: str) -> None:
         """The steps of a loop under one header, or one step without."""
@@ -245,7 +245,7 @@ class Body(Lines):
     # --- places of the largest or smallest element
 
     def _place_type(self, s: Reduce) -> str:
-        return "tl.int64" if s.axis in self.wide else "tl.int32"
+        return "tl.int64" if padded(self.kernel.axis(s.axis)) > INT32 else "tl.int32"
 
     def _places(self, s: Reduce) -> str:
         """The place of each lane of the argument."""
@@ -267,13 +267,8 @@ class Body(Lines):
             self._lines(self._piece.head)
             self._shared_places(loop, axis)
             return
-        wide = ".to(tl.int64)" if axis.name in self.wide else ""
-        first = f"{axis.name}_start"
-        if loop.backwards:  # a range that counts down would hide from Triton how its numbers are aligned
-            first = f"({lane.extent} - 1) // {lane.block} * {lane.block} - {first}"
-        self.writer.line(f"{axis.name} = {first} + {lane.numbers()}{wide}")
-        if lane.mask in self.used_masks:
-            self.writer.line(f"{lane.mask} = {axis.name} < {lane.extent}")
+        masked = lane.mask in self.used_masks
+        self._lines(counted.first_lines(axis, lane, loop.backwards, axis.name in self.wide, masked))
         self._shared_places(loop, axis)
 
     def _shared_places(self, loop: Loop, axis: Axis) -> None:

@@ -45,7 +45,7 @@ class Lane:
 
 def padded(axis: Axis) -> int:
     """The most indices that the axis's blocks can cover, lanes past its end counted in: these are compared with it."""
-    return wrap(axis.extent).hi + axis.block - 1
+    return axis.block if axis.role is Role.TILE else wrap(axis.extent).hi + axis.block - 1
 
 
 def lanes_of(kernel: Kernel) -> dict[str, Lane]:

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable
 
 from interfuse.base.text import Writer
 from interfuse.emit import triton_prelude as prelude
+from interfuse.emit.triton_counted import is_counted
 from interfuse.emit.triton_index import INT32, index_text, wide_symbols
 from interfuse.emit.triton_known import Known
 from interfuse.emit.triton_lanes import lanes_of, padded
@@ -61,7 +62,7 @@ class Lines:
             *(_PACK_NAMES if kernel.packed else ()),
             *kernel.symbols,
             *(f"{p.name}_ptr" for p in kernel.params),
-            *(n for a in kernel.axes for n in (a.name, f"{a.name}_start")),
+            *(n for a in kernel.axes for n in (a.name, f"{a.name}_start", f"{a.name}_step")),
             *(x.mask for x in self.lanes.values()),
             *(x.extent for x in self.lanes.values() if x.axis.own_end),
             *(n for p in kernel.picks for n in (p.symbol.name, inside_name(p))),
@@ -87,7 +88,7 @@ class Lines:
         places = frozenset(p.symbol.name for p in kernel.picks)
         by_role = sorted(kernel.axes, key=lambda a: (Role.GRID, Role.SERIAL, Role.TILE).index(a.role))
         self.wide = wide_symbols(self.exprs, (*(a.name for a in by_role), *kernel.symbols), places)
-        self.wide |= {a.name for a in kernel.axes if padded(a) > INT32}
+        self.wide |= {a.name for a in kernel.axes if padded(a) > INT32 and not is_counted(a)}
         self.named = name_indices(accesses)
         self._taken.update(self.named.values())
 

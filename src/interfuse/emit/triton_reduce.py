@@ -125,7 +125,7 @@ def moments(x: Operand, own: Callable[[str], str]) -> Carried:
         own(f"{x.text}_{wish}") for wish in ("mean", "squares", "apart", "whole", "off")
     )
     kind, div = prelude.TYPES[x.dtype], prelude.operator_text("div", x.dtype)
-    share = div.format("1.0", f"tl.cast({x.start} // {x.block} + 1, {kind})")
+    share = f"(1.0 / tl.cast({x.start} // {x.block} + 1, {kind}))"  # no branch, as an exact division has one
     if isinstance(x.count, int):
         each, rest = divmod(x.count, x.block)
         seen = f"tl.where({x.lanes} < {rest}, {each + 1}.0, {each}.0)" if rest else f"{each}.0"

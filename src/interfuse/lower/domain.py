@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from interfuse.base.errors import UnsupportedError
-from interfuse.ir.index import Dim, Expr, delinearize, linear, product, unwrap, wrap
+from interfuse.ir.index import INF, Dim, Expr, delinearize, linear, product, unwrap, wrap
 from interfuse.ir.index import contiguous_strides as dense
 from interfuse.ir.node import Node
 from interfuse.ir.ops import JOINS, MOVES, POINTWISE, REDUCES, SCANS, TABLE
@@ -38,7 +38,7 @@ Digits = tuple[Digit, ...]
 @dataclass(frozen=True)
 class Domain:
     """rows x cols x inner; `reduces` tells whether the columns are the axis of reductions or scans, `backwards`
-    whether they are walked from their end.
+    whether they are walked from their end. There are `most` columns at most, where that is known.
 
     Where rows, columns and inner are not neighbours in the order of the nodes' dimensions, `parts` says what they are
     made of, in the order in which they are walked; else it is empty.
@@ -50,6 +50,7 @@ class Domain:
     inner: Dim = 1
     backwards: bool = False
     parts: Digits = ()
+    most: int = INF
 
     @property
     def digits(self) -> Digits:
@@ -70,7 +71,7 @@ class Domain:
     @property
     def longest(self) -> int:
         """The most elements that a reduction meets."""
-        return wrap(self.cols).hi
+        return min(wrap(self.cols).hi, self.most)
 
     def place(self, row: Expr, col: Expr, inner: Expr) -> Expr:
         """The place of an element among all rows x cols x inner."""

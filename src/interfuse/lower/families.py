@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir.dtypes import F32, OPAQUE, compute_type
-from interfuse.ir.index import Dim, Expr, coefficient, const, product, symbols, wrap
+from interfuse.ir.index import INF, Dim, Expr, at_sizes, coefficient, const, product, symbols, wrap
 from interfuse.ir.index import contiguous_strides as dense
 from interfuse.ir.layout import Layout
 from interfuse.ir.node import Node
@@ -61,7 +61,7 @@ from interfuse.lower.launch import order_of, stages_of, warps_of
 from interfuse.lower.order import in_memory_order
 from interfuse.lower.schedule import HELD, Schedule
 from interfuse.lower.statistics import expand_statistics, join_statistics
-from interfuse.lower.target import FEW, PARTED, Target
+from interfuse.lower.target import FEW, PARTED, SHORT, Target
 from interfuse.lower.trace import Trace, Tracer
 from interfuse.lower.tree import statements, within_rows
 from interfuse.lower.vectors import in_vectors
@@ -75,7 +75,8 @@ class Work:
     With `parts` the region is reduced along rows and along columns: a root that reduces over all rows has an output
     with a dimension more, of what each of so many parts of the rows gives; which rows make a part is the kernel's own.
     With `starts` each root is a part of its output alone, whose elements begin so many further on.
-    Reductions that are few enough for every program to do them for itself are done `ahead` of everything else.
+    Reductions that are few enough for every program to do them for itself are done `ahead` of everything else. `sizes`
+    are the values of size symbols in the example: lengths up to about that are held on a GPU.
     """
 
     outputs: tuple[Node, ...]
@@ -85,6 +86,7 @@ class Work:
     parts: int = 0
     starts: tuple[Dim, ...] = ()
     ahead: frozenset[Node] = frozenset()
+    sizes: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     @property
     def leaves(self) -> frozenset[Node]:
@@ -127,7 +129,17 @@ def lower(
     order = order_of(made.family, made.axes, target, warps) if made.family != "map" else ""
     sizes = size_symbols(made.trace, axes)
     params = (*params, *made.scratch)
-    return Kernel(name, params, axes, made.body, doc, sizes, made.family, warps, order, stages=stages), reads
+    kernel = Kernel(name, params, axes, made.body, doc, sizes, made.family, warps, order, stages=stages)
+    return (replace(kernel, beyond=_beyond(kernel, reads, work, target)) if kernel.tiles else kernel), reads
+
+
+def _beyond(kernel: Kernel, reads: tuple[Node, ...], work: Work, target: Target) -> Kernel:
+    """The kernel for lengths that `kernel` does not hold, with its parameters."""
+    other, others = lower(kernel.name, replace(work, sizes={}), target, kernel.doc)
+    if set(others) != set(reads) or not set(other.symbols) <= set(kernel.symbols):
+        raise UnsupportedError("a length that changes is held and streamed from other buffers")
+    of = dict(zip((*others, *work.outputs), other.params, strict=True))
+    return replace(other, params=tuple(of[n] for n in (*reads, *work.outputs)))
 
 
 @dataclass(frozen=True)
@@ -145,7 +157,7 @@ def _plain(work: Work, target: Target, schedule: Schedule) -> _Made:
     """A region with reductions along one axis, or without any."""
     domain = walked(work, target)
     if domain.reduces:
-        return _reducing(work, domain, target, schedule)
+        return _reducing(work, _as_example(domain, work.sizes, target), target, schedule)
     domain, trace = _map_domain(work, target)
     turned = target.backend == "triton" and _turned(trace, domain)
     axes = turned_map_axes(domain, target) if turned else map_axes(domain, target)
@@ -165,6 +177,15 @@ def walked(work: Work, target: Target) -> Domain:
     every = {s.name for s in axes.values() if s.op == "sym"}
     wide = [a for a in accesses(_trace(work.roots, work, domain, target)) if varies_over(a) == every]
     return in_memory_order(domain, [a.index for a in wide], axes)
+
+
+def _as_example(domain: Domain, sizes: Mapping[str, int], target: Target) -> Domain:
+    """The domain with lengths that a GPU program may hold, where they change and the example's is such a one."""
+    cols = domain.cols
+    if isinstance(cols, int) or target.backend == "cpp" or any(s.name not in sizes for s in symbols(cols)):
+        return domain
+    most = max(power(at_sizes(cols, sizes)), SHORT)
+    return replace(domain, most=most) if most <= target.row_elements else domain
 
 
 def _mixed(work: Work, target: Target, schedule: Schedule) -> _Made:
@@ -203,7 +224,8 @@ def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) ->
     target = _asked(target, domain, True if once else schedule.streamed)
     family = "row" if domain.inner == 1 else "column"
     gpu_rows = family == "row" and target.backend == "triton"
-    first = _trace(work.roots, work, domain, target) if gpu_rows else None
+    every = replace(domain, most=INF)
+    first = _trace(work.roots, work, every, target) if gpu_rows else None
     turned = first is not None and not schedule.blocks and _turned(first, domain)
     rows = None if first is None or turned else _shared(first, domain)
     if turned:
@@ -231,7 +253,7 @@ def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) ->
             return _Made("row, resident" if family == "row" else family, axes, trace, body, scratch)
     if schedule.streamed is False:
         raise UnsupportedError(f"the schedule {schedule} holds what does not fit on chip")
-    trace = _trace(join_statistics(work.roots, work.leaves), work, domain, target, rows)
+    trace = _trace(join_statistics(work.roots, work.leaves), work, every, target, rows)
     return _Made(f"{family}, streamed", axes, trace, *statements(trace, axes[-1], keep=False))
 
 
@@ -244,7 +266,7 @@ def _weighed(work: Work, domain: Domain, target: Target, schedule: Schedule, row
     if not sums or any(n.dtype.bytes > F32.bytes for n in sums):
         return None
     axes = schedule.placed(over_rows(step_axes(domain, target), rows), target.backend, target.lanes)
-    trace = _trace(roots, work, domain, target, rows)
+    trace = _trace(roots, work, replace(domain, most=INF), target, rows)
     body, _ = statements(trace, axes[-1], keep=False)
     once = sum(isinstance(s, Loop) for s in body) == 1
     return _Made("row, streamed", axes, trace, body, ()) if once or domain.longest > target.row_elements else None
@@ -317,7 +339,7 @@ def _trace(roots: tuple[Node, ...], work: Work, domain: Domain, target: Target, 
 def _places(domain: Domain) -> list[Expr]:
     """The indices along rows, columns and what lies after them, where there is more than one."""
     names = ("row", "col") if domain.inner == 1 else ("outer", "row", "col")
-    return [_position(n, d) for n, d in zip(names, (domain.rows, domain.cols, domain.inner), strict=False)]
+    return [_position(n, d) for n, d in zip(names, (domain.rows, domain.longest, domain.inner), strict=False)]
 
 
 def _position(name: str, extent: Dim) -> Expr:

@@ -15,10 +15,11 @@ from interfuse.lower.kernel import Kernel, Load, Store, walk
 
 def check_over(kernel: Kernel, reads: Sequence[Node], outputs: Sequence[Node], over: Mapping[Node, Node]) -> None:
     """UnsupportedError where the kernel, made for these nodes, cannot write the values in `over` over their inputs."""
-    buffers = (p.name for p in kernel.params if p.mode != "scratch")
-    names = dict(zip((*reads, *outputs), buffers, strict=True))
-    for value, place in over.items():
-        check_in_place(kernel, names.get(place), names[value])
+    for form in (kernel,) if kernel.beyond is None else (kernel, kernel.beyond):
+        buffers = (p.name for p in form.params if p.mode != "scratch")
+        names = dict(zip((*reads, *outputs), buffers, strict=True))
+        for value, place in over.items():
+            check_in_place(form, names.get(place), names[value])
 
 
 def check_in_place(kernel: Kernel, source: str | None, target: str) -> None:

@@ -68,7 +68,8 @@ class Axis:
     @property
     def symbol(self) -> Expr:
         """The index along this axis, as an expression."""
-        return sym(self.name, 0, (self.extent if isinstance(self.extent, int) else self.extent.hi) - 1)
+        most = min(wrap(self.extent).hi, self.block) if self.role is Role.TILE else wrap(self.extent).hi
+        return sym(self.name, 0, most - 1)
 
 
 @dataclass(frozen=True)
@@ -281,7 +282,8 @@ class Kernel:
     `family` names the schedule family, `warps` the GPU warps a program, `reduction_order` the key under which its
     bits repeat, `stages` how many steps of a serial loop a GPU has under way: all but one of them fetch. A `packed`
     kernel runs for several members in one launch, each with buffers and sizes of its own; everything else here says
-    what it does for one of them.
+    what it does for one of them. Where a tile's axis has an extent that may pass its block, `beyond` is the kernel that
+    serves such sizes, with the same parameters and no other symbols: each launch takes the one that its sizes allow.
     """
 
     name: str
@@ -295,6 +297,12 @@ class Kernel:
     reduction_order: str = ""
     packed: bool = False
     stages: int = 1
+    beyond: Kernel | None = None
+
+    @property
+    def tiles(self) -> tuple[Axis, ...]:
+        """The tiles that do not hold every extent that their axes may have."""
+        return tuple(a for a in self.axes if a.role is Role.TILE and wrap(a.extent).hi > a.block)
 
     @property
     def picks(self) -> tuple[Pick, ...]:

@@ -42,6 +42,8 @@ def pack(kernels: Sequence[Kernel], name: str, doc: tuple[str, ...] = (), unit: 
 
     A value may be an expression over the graph's own size symbols. UnsupportedError where the kernels are not alike.
     """
+    if any(k.beyond is not None for k in kernels):
+        raise UnsupportedError("kernels that hold some lengths only cannot be packed")
     if len({likeness(k) for k in kernels}) > 1:
         raise UnsupportedError("kernels that differ in more than their sizes cannot be packed")
     general, first = _General(len(kernels), unit), kernels[0]

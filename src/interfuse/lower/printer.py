@@ -131,4 +131,7 @@ def show(kernel: Kernel) -> str:
             w.line(f"warps {kernel.warps}{f', {kernel.stages} stages' if kernel.stages > 1 else ''}")
         if kernel.reduction_order:
             w.line(f"bits repeat under {kernel.reduction_order}")
+        if kernel.beyond is not None:
+            longer = " or ".join(f"{a.extent} > {a.block}" for a in kernel.tiles)
+            w.line(f"where {longer}: {kernel.beyond.family}, axes {', '.join(map(_axis_line, kernel.beyond.axes))}")
     return w.text()

@@ -40,6 +40,9 @@ PARTED = 1 << 17
 SCANNED = 256
 """Bytes of a column that a step of scans down columns takes: a thread has them to itself, in registers."""
 
+SHORT = 128
+"""The fewest columns that a program holds of rows whose length changes."""
+
 STAGED_BYTES = 36 << 10
 """What a GPU program may fetch ahead of itself: several programs share the memory of one unit."""
 

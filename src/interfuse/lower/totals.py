@@ -45,7 +45,13 @@ def totals(work: Work, target: Target) -> tuple[Work, ...]:
     if not given or any(n in kinds and n not in ends for n in rest) or any(product(g.shape) != count for g in given):
         return ()
     layouts = dict(work.layouts) | {g: contiguous(g.shape) for g in given}
-    one = Work((*given, *(work.outputs[k] for k in first)), work.inputs, layouts, (*given, *(roots[k] for k in first)))
+    one = Work(
+        (*given, *(work.outputs[k] for k in first)),
+        work.inputs,
+        layouts,
+        (*given, *(roots[k] for k in first)),
+        sizes=work.sizes,
+    )
     two = Work(
         tuple(work.outputs[k] for k in last), work.inputs | frozenset(given), layouts, tuple(roots[k] for k in last)
     )

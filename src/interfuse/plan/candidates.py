@@ -108,7 +108,7 @@ def _work(calls: frozenset[int], context: Context) -> Work:
     roots, inputs = cut(outputs, pure, context.flow)
     over = _over(calls, context.flow)
     layouts = {**context.layouts, **{value: context.layouts[place] for value, place in over.items()}}
-    return Work(outputs, inputs, layouts, roots)
+    return Work(outputs, inputs, layouts, roots, sizes=context.sizes)
 
 
 def in_parts(calls: frozenset[int], context: Context) -> tuple[KernelStep, ...]:

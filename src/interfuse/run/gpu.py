@@ -41,6 +41,7 @@ class Launcher:
         self._symbols = kernel.symbols
         self._in_vectors = any(a.vector > 1 for a in kernel.axes)
         self._reads = sum(p.mode == "in" for p in kernel.params)
+        self._beyond = load(source.beyond, kernel.beyond) if source.beyond and kernel.beyond else None
         self.resources: Resources | None = None
 
     def __call__(self, tensors: Sequence[torch.Tensor], sizes: Sequence[int] = ()) -> None:
@@ -49,6 +50,9 @@ class Launcher:
         LaunchError where Triton cannot compile or launch the kernel: the outputs have not been touched then.
         """
         known = dict(zip(self._symbols, sizes, strict=True))
+        if self._beyond is not None and any(evaluate(extent, known) > block for extent, block in self.source.tiles):
+            self._beyond(tensors, [known[name] for name in self._beyond._symbols])
+            return
         grid = self.source.grid if isinstance(self.source.grid, int) else evaluate(self.source.grid, known)
         if grid == 0:
             return
