@@ -12,10 +12,10 @@ from interfuse.ir import build as b
 from interfuse.ir.dtypes import BF16, F16, F32
 from interfuse.ir.index import sym
 from interfuse.ir.node import Node
+from interfuse.lower.axes import mixed_parts
 from interfuse.lower.domain import Domain
 from interfuse.lower.families import lower
 from interfuse.lower.kernel import Kernel, Reduce, walk
-from interfuse.lower.mixed import parts_of
 from interfuse.lower.target import CPU, GPU, Target
 from tests import mixed, null_device, parts
 from tests.judge import judge_region
@@ -46,7 +46,7 @@ def test_one_kernel_reads_the_data_and_one_joins(target: Target) -> None:
     assert {n.hint for n in reads} == {"g", "x", "mean", "rstd", "weight"}
     assert {s.axis for s in walk(kernel.body) if isinstance(s, Reduce)} == {"row", "col"}
     assert kernel.axis("row").among == "chunk" and kernel.family == "mixed"
-    assert {o.shape for o in first.outputs} == {(64, 128), (8, 128)}
+    assert {o.shape for o in first.outputs} == {(64, 128), (8 if target is CPU else 4, 128)}
     assert lower("kernel", second, target)[0].family.startswith("column")
 
 
@@ -55,9 +55,12 @@ def test_whole_rows_that_wait_for_columns_are_a_third_kernel() -> None:
 
 
 def test_parts_depend_on_rows_and_the_kind_of_device_alone() -> None:
-    found = [parts_of(Domain(rows, 64, True), GPU) for rows in (1, 8, 9, 4095, 8192, 1 << 20)]
+    found = [mixed_parts(Domain(rows, 4096, True), 4, GPU) for rows in (1, 8, 9, 4095, 8192, 1 << 20)]
     assert found == [1, 1, 2, 264, 264, 264]
-    assert parts_of(Domain(sym("s0", 1), 64, True), GPU) == 264
+    assert mixed_parts(Domain(sym("s0", 1), 64, True), 4, GPU) == 264
+    assert mixed_parts(Domain(8192, 8192, True), 4, GPU) == 132, "a long step: one part a unit"
+    assert mixed_parts(Domain(8192, 4096, False), 4, GPU) == 33, "eight programs beside each other"
+    assert mixed_parts(Domain(300, 64, True), 4, CPU) == 30
 
 
 def test_what_only_rows_or_only_columns_reduce_is_no_matter_of_both() -> None:

@@ -17,7 +17,7 @@ from interfuse.emit import triton_prelude as prelude
 from interfuse.emit.triton_counted import is_counted
 from interfuse.emit.triton_index import INT32, index_text, wide_symbols
 from interfuse.emit.triton_known import Known
-from interfuse.emit.triton_lanes import lanes_of, padded
+from interfuse.emit.triton_lanes import lanes_of, padded, shape_of
 from interfuse.emit.triton_names import inside_name, name_indices, typed_constants
 from interfuse.emit.triton_steps import NAMES, Piece
 from interfuse.ir.dtypes import ALL, I64, DType
@@ -157,7 +157,11 @@ class Lines:
         dtype, lanes = self.kernel.param(s.param).dtype, self._mask(varies_over(s), "near")
         mask = " & ".join(filter(None, (lanes, self._within(s.within), *map(self._look_up, s.picks))))
         other = f", other={prelude.literal(float('nan') if dtype.is_float else 0, dtype)}" if s.picks else ""
-        found = f"tl.load({self._at(s.param, s.index, s.within)}{f', mask={mask}' if mask else ''}{other})"
+        place, over = self._at(s.param, s.index, s.within), varies_over(s) & self.lanes.keys()
+        if over and any(x.axis.among and x.axis.block > 1 and name not in over for name, x in self.lanes.items()):
+            # Read as wide as what the rows of a step meet it with: Triton then lays out both alike.
+            place = f"tl.broadcast_to({place}, {shape_of(self.lanes.keys(), self.lanes)})"
+        found = f"tl.load({place}{f', mask={mask}' if mask else ''}{other})"
         self.writer.line(f"{self._name(s.out)} = {self._convert(found, dtype, s.out.dtype)}")
 
     def _look_up(self, p: Pick) -> str:

@@ -21,7 +21,13 @@ class Rows:
 
 
 PIECE = 512
-"""Columns of a GPU program where it need not have whole rows."""
+"""Columns of a GPU program that adds up columns, where it need not have whole rows."""
+
+STEP_BYTES = 1 << 14
+"""What such a program reads a step: with the next step on its way, two programs a unit keep memory busy."""
+
+SHARE = 8
+"""Rows of a part at least: what a part leaves is then little beside what it reads."""
 
 PAIR = 2
 """Columns of a thread that scans: four bytes at least, the fewest that are fetched ahead."""
@@ -75,20 +81,32 @@ def column_axes(domain: Domain, target: Target, scanned: int) -> tuple[Axis, ...
     return (*outer, Axis("col", domain.inner, Role.GRID, lanes), row)
 
 
-def mixed_axes(domain: Domain, parts: int, target: Target) -> tuple[Axis, ...]:
+def mixed_parts(domain: Domain, read: int, target: Target) -> int:
+    """Into how many parts the rows of a domain are cut: two for each unit of a device, one where a step is long, fewer
+    where rows are few or columns have programs of their own. `read` is how many bytes an element takes.
+    """
+    rows = domain.rows
+    if target.backend == "cpp":
+        most = 2 * target.enough
+        # Neighbours: all parts have some.
+        return most if not isinstance(rows, int) else -(-rows // max(SHARE, -(-rows // most)))
+    wide, step = _mixed_step(domain, read)
+    programs = target.enough * (2 if step * wide * read <= STEP_BYTES else 1)
+    most = max(1, programs // -(-domain.longest // wide))
+    return most if not isinstance(rows, int) else min(most, -(-rows // max(SHARE, step)))
+
+
+def mixed_axes(domain: Domain, parts: int, read: int, target: Target) -> tuple[Axis, ...]:
     """Parts of the rows, the rows of a part one after the other, and columns as in a row that is held; pieces of the
     columns where nothing is reduced along rows.
     """
-    cols, block = domain.longest, 1
     if target.backend == "cpp":
-        col = Axis("col", cols, Role.SERIAL, target.lanes)
-    else:
-        wide = power(cols) if domain.reduces else lanes_for(cols, PIECE)
-        block = lanes_for(share_of(domain.rows, parts), target.tile_elements // wide)
-        col = Axis("col", cols, Role.TILE if domain.reduces else Role.GRID, wide)
+        row = Axis("row", domain.rows, Role.SERIAL, 1, "chunk")
+        return (Axis("chunk", parts, Role.GRID), row, Axis("col", domain.cols, Role.SERIAL, target.lanes))
+    wide, step = _mixed_step(domain, read)
     # A CPU reads ahead of neighbours; on a GPU, blocks in turn end together, and no part ends within one.
-    in_turn = target.backend != "cpp"
-    row = Axis("row", domain.rows, Role.SERIAL, block, "chunk", in_turn)
+    row = Axis("row", domain.rows, Role.SERIAL, lanes_for(share_of(domain.rows, parts), step), "chunk", True)
+    col = Axis("col", domain.cols, Role.TILE if domain.reduces else Role.GRID, wide)
     return (Axis("chunk", parts, Role.GRID), row, col)
 
 
@@ -100,6 +118,12 @@ def _scanned_axes(domain: Domain, target: Target, scanned: int) -> tuple[Axis, .
     role = Role.TILE if rows <= min(step, target.row_elements) else Role.SERIAL
     block = power(rows) if role is Role.TILE else step
     return Axis("col", domain.inner, Role.GRID, lanes, each=PAIR), Axis("row", domain.cols, role, block)
+
+
+def _mixed_step(domain: Domain, read: int) -> tuple[int, int]:
+    """Columns of a GPU program, and the rows of one step."""
+    wide = power(domain.longest) if domain.reduces else min(power(domain.longest), PIECE)
+    return wide, max(1, power(STEP_BYTES // (wide * read) + 1) // 2)
 
 
 def turned_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:

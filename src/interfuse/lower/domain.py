@@ -207,6 +207,12 @@ def find_both(nodes: Iterable[Node]) -> Both | None:
     return Both(Domain(rows, cols, bool(along), backwards=_backwards(nodes)), over_rows)
 
 
+def bytes_read(inputs: Iterable[Node], domain: Domain) -> int:
+    """Bytes of the inputs for each element of rows x columns; what is not so large is left out."""
+    whole = product((domain.rows, domain.cols))
+    return max(1, sum(n.dtype.bytes for n in inputs if n.size is whole or n.size == whole))
+
+
 def _backwards(nodes: list[Node]) -> bool:
     """Whether the scans of a region run in reverse; UnsupportedError where one walk cannot serve all of them."""
     ways = {n.attr("reverse") for n in nodes if n.op in SCANS}

@@ -42,7 +42,7 @@ from interfuse.lower.axes import (
     turned_axes,
     turned_map_axes,
 )
-from interfuse.lower.domain import Domain, check_operators, core_of, find, find_both, inside
+from interfuse.lower.domain import Domain, bytes_read, check_operators, core_of, find, find_both, inside
 from interfuse.lower.joins import check_parts
 from interfuse.lower.kernel import (
     PART,
@@ -195,14 +195,16 @@ def _mixed(work: Work, target: Target, schedule: Schedule) -> _Made:
         raise UnsupportedError("reductions of more than rows and columns")
     if schedule.streamed:
         raise UnsupportedError(f"the schedule {schedule}: rows whose columns are added up are held on chip")
-    if both.domain.longest > target.widest:
+    whole = both.domain.reduces or target.backend == "cpp"
+    if whole and both.domain.longest > target.widest:
         cols = both.domain.longest
         raise UnsupportedError(f"sums of {cols} columns beside reductions of rows: a program holds {target.widest}")
     if target.backend == "cpp":
         roots = join_statistics(work.roots, work.inputs, exponentials=False)
     else:
         roots = expand_statistics(work.roots, work.inputs)
-    axes = schedule.placed(mixed_axes(both.domain, work.parts, target), target.backend, target.lanes)
+    axes = mixed_axes(both.domain, work.parts, bytes_read(work.inputs, both.domain), target)
+    axes = schedule.placed(axes, target.backend, target.lanes)
     trace = _trace(roots, work, both.domain, target)
     body, scratch = within_rows(trace, axes[1], axes[2])
     if _bytes(scratch) > target.scratch_bytes:

@@ -8,9 +8,12 @@ import math
 
 from interfuse.ir.dtypes import F32
 from interfuse.ir.index import symbols, wrap
-from interfuse.lower.axes import power
+from interfuse.lower.axes import STEP_BYTES, power
 from interfuse.lower.kernel import Axis, Load, Loop, Reduce, Role, Scan, Stmt, Store, varies_over, walk
 from interfuse.lower.target import FEW, FLIGHT_BYTES, HELD_TILE, MOST_STAGES, STAGED_BYTES, Target
+
+THREAD_BYTES = 128
+"""What a thread reads a step beside the sums of columns that it keeps."""
 
 
 def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) -> int:
@@ -22,8 +25,11 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
     to itself is written in bytes; 64 where it does so for a row in one step, or where a row is read and only what it
     reduces to is written. What a thread takes of columns that it scans is all its own. Where there are a few programs
     that only add up what they read, four.
+    Beside sums of columns, which a thread keeps, eight vectors of what is read.
     """
     body = walk(statements)
+    if family == "mixed":
+        return min(16, max(1, _step_bytes(axes, statements) // THREAD_BYTES // 32))
     elements = power(math.prod(a.block for a in axes))
     lanes = [a for a in axes if a.block > 1]
     sums = [s for s in body if isinstance(s, Reduce) and s.op == "expsum"]
@@ -44,8 +50,20 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
     else:
         carried = family == "column, streamed" or (family == "row, streamed" and not wide)
         turned = family == "map" and len(axes) == 2 and min(a.block for a in axes) >= 64
-        each = 512 if coded or carried or turned or axes[-1].role is Role.TILE or family == "mixed" else 256
+        each = 512 if coded or carried or turned or axes[-1].role is Role.TILE else 256
     return min(16, max(1, elements // each))
+
+
+def _step_bytes(axes: tuple[Axis, ...], body: tuple[Stmt, ...]) -> int:
+    """The most that a step of a serial axis reads; 0 where there is no such axis."""
+    serial = {a.name for a in axes if a.role is Role.SERIAL and a.vector == 1}
+    loops = [s for s in body if isinstance(s, Loop) and s.axis in serial]
+    loads = [{s for s in walk(loop.body) if isinstance(s, Load)} for loop in loops]
+
+    def fetched(s: Load) -> int:
+        return s.out.dtype.bytes * math.prod(a.block for a in axes if a.name in varies_over(s))
+
+    return max((max(1, sum(map(fetched, found))) for found in loads), default=0)
 
 
 def order_of(family: str, axes: tuple[Axis, ...], target: Target, warps: int) -> str:
@@ -60,18 +78,13 @@ def stages_of(family: str, axes: tuple[Axis, ...], body: tuple[Stmt, ...], targe
     """Steps of the serial axis under way at once: what waits for its turn takes `STAGED_BYTES` at most. Where a unit
     has few programs that walk columns, each has as many under way as they need together.
     """
-    serial = {a.name for a in axes if a.role is Role.SERIAL and a.vector == 1}
-    loops = [s for s in body if isinstance(s, Loop) and s.axis in serial]
-    if not loops:
+    step = _step_bytes(axes, body)
+    if step == 0:
         return 1
-    loads = [{s for s in walk(loop.body) if isinstance(s, Load)} for loop in loops]
-
-    def fetched(s: Load) -> int:
-        return s.out.dtype.bytes * math.prod(a.block for a in axes if a.name in varies_over(s))
-
-    step = max(1, *(sum(map(fetched, found)) for found in loads))
+    if family == "mixed":
+        return max(1, min(target.stages, 1 + -(-4 * STEP_BYTES // step)))
     pieces = {a: -(-wrap(a.extent).hi // a.block) for a in axes}
     beside = -(-math.prod(n for a, n in pieces.items() if a.role is Role.GRID) // target.programs)
-    steps = max(n for a, n in pieces.items() if a.name in serial) if family != "mixed" else 1
+    steps = max(n for a, n in pieces.items() if a.role is Role.SERIAL and a.vector == 1)
     wanted = min(1 + -(-FLIGHT_BYTES // (beside * step)), MOST_STAGES, steps)
     return max(1, min(max(target.stages, wanted), 1 + STAGED_BYTES // step))

@@ -15,15 +15,12 @@ from interfuse.ir import build as b
 from interfuse.ir.index import mod, mul, product, unwrap
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node, make, topological
-from interfuse.lower.axes import PIECE
-from interfuse.lower.domain import Domain, find_both, inside
+from interfuse.lower.axes import mixed_parts
+from interfuse.lower.domain import Domain, bytes_read, find_both, inside
 from interfuse.lower.families import Work
 from interfuse.lower.kernel import share_of
 from interfuse.lower.split import is_small, replaced
 from interfuse.lower.target import Target
-
-SHARE = 8
-"""Rows of a part at least: what a part leaves is then little beside what it reads."""
 
 _NOTHING = {"sum": 0.0, "max": float("-inf"), "min": float("inf")}
 """Reductions of columns that a program carries, and what changes none of them."""
@@ -40,7 +37,7 @@ def mixed(work: Work, target: Target) -> tuple[Work, ...]:
     first = [n for n in both.over_rows if not any(m in both.over_rows for m in inside(n.inputs, work.inputs))]
     if any(n.op not in _NOTHING or not n.dtype.is_float for n in first):
         return ()
-    parts = parts_of(both.domain, target)
+    parts = mixed_parts(both.domain, bytes_read(work.inputs, both.domain), target)
     partial = {n: _partial(n, both.domain, parts) for n in first}
     joins = {n: b.reduce(n.op, p, (0,), hint=n.hint) for n, p in partial.items()}
     given, joined = tuple(partial.values()), frozenset(joins.values())
@@ -74,20 +71,6 @@ def mixed(work: Work, target: Target) -> tuple[Work, ...]:
         left = Work(those(work.outputs, **last), work.inputs | frozenset(read), layouts, those(ends, **last))
         works += mixed(left, target) or (left,)
     return tuple(works)
-
-
-def parts_of(domain: Domain, target: Target) -> int:
-    """Into how many parts the rows of a domain are cut: two for each program that the device runs at once, fewer where
-    rows are few, or where columns have programs of their own.
-    """
-    rows, most = domain.rows, 2 * target.enough
-    if target.backend != "cpp" and not domain.reduces:
-        most = max(1, 2 * most // -(-domain.longest // PIECE))
-    if not isinstance(rows, int):
-        return most
-    if target.backend == "cpp":
-        return -(-rows // max(SHARE, -(-rows // most)))  # neighbours: all parts have some
-    return min(most, -(-rows // SHARE))
 
 
 def _spelled(roots: tuple[Node, ...], inputs: frozenset[Node]) -> tuple[Node, ...]:
