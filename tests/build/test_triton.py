@@ -387,6 +387,7 @@ def test_tiles_of_rows_and_columns_keep_to_the_limits(device: str, cache: Path) 
     regions = [cases.turned_region(F16, 32768, 4096, before) for before in (False, True)]
     regions += [cases.turned_region(F16, 2048, 4096, False), cases.softmax_region(F16, 256, 2048, axis=0)]
     regions.append(cases.masked_softmax_region(F16, (8, 4096, 4096), (1, 4096, 4096)))
+    regions += [cases.odd_region(BF16, 4096, 131072), cases.normed_region(F16, 8192, 4093)]
     for rows, cols in ((4096, 4096), (2048, 4093)):
         x = b.placeholder("x", F16, (rows, cols))
         regions += [([x], [b.scan("cumsum", b.cast(x, F32), 0, reverse)]) for reverse in (False, True)]

@@ -130,6 +130,14 @@ def test_odd_rows_in_vectors(dtype: DType, cols: int) -> None:
     cases.check_region(outputs, {inputs[0]: x}, cases.run(kernel, [x]))
 
 
+def test_odd_rows_beside_weights() -> None:
+    inputs, outputs = cases.normed_region(F16, 5, 77)
+    arrays = [np.random.default_rng(k).standard_normal(i.shape).astype(np.float16) for k, i in enumerate(inputs)]
+    kernel, reads = cases.lowered(inputs, outputs)
+    given = dict(zip(inputs, arrays, strict=True))
+    cases.check_region(outputs, given, cases.run(kernel, [given[n] for n in reads]))
+
+
 def test_columns_held_at_once() -> None:
     inputs, outputs = cases.softmax_region(F32, 200, 45, axis=0)
     kernel, _ = cases.lowered(inputs, outputs)

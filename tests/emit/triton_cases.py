@@ -260,6 +260,17 @@ def masked_softmax_region(dtype: DType, shape: tuple[int, ...], mask: tuple[int,
     return [x, m], _softmax(b.apply("add", b.apply("mul", wide, b.like(0.125, wide)), over), len(shape) - 1)
 
 
+def normed_region(dtype: DType, rows: int, cols: int) -> tuple[list[Node], list[Node]]:
+    """(x + r - the mean of a row) * w in a narrow type."""
+    x, r = (b.placeholder(name, dtype, (rows, cols)) for name in "xr")
+    w = b.placeholder("w", dtype, (cols,))
+    total = b.apply("add", b.cast(x, F32), b.cast(r, F32))
+    apart = b.apply("sub", total, b.expand(b.reduce("mean", total, (1,), keepdims=True), total.shape))
+    return [x, r, w], [
+        b.cast(b.apply("mul", apart, b.expand(b.reshape(b.cast(w, F32), (1, cols)), total.shape)), dtype)
+    ]
+
+
 def odd_region(dtype: DType, rows: int, cols: int) -> tuple[list[Node], list[Node]]:
     """Softmax along rows in their own type, and the largest element of each."""
     x = b.placeholder("x", dtype, (rows, cols))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from interfuse.ir import build as b
-from interfuse.ir.dtypes import F32
+from interfuse.ir.dtypes import F16, F32
 from interfuse.ir.index import symbols
 from interfuse.ir.layout import contiguous
 from interfuse.lower.families import Work, lower
 from interfuse.lower.kernel import Kernel, Load, walk
 from interfuse.lower.target import CPU, GPU, Target
+from tests.emit import triton_cases as cases
 
 
 def _masked(shape: tuple[int, ...], mask: tuple[int, ...], target: Target = GPU) -> Kernel:
@@ -49,3 +50,12 @@ def test_short_rows_share_a_program_and_a_mask() -> None:
 
 def test_a_cpu_walks_rows_as_they_lie() -> None:
     assert [a.name for a in _masked((6, 40, 2048), (1, 40, 2048), CPU).axes] == ["row", "col"]
+
+
+@pytest.mark.parametrize(
+    ("cols", "block", "warps"), ((131072, 16384, 32), (50257, 8192, 8), (32000, 8192, 8), (100001, 8192, 8))
+)
+def test_rows_that_are_read_twice_and_fill_a_cache_have_a_unit_each(cols: int, block: int, warps: int) -> None:
+    inputs, outputs = cases.odd_region(F16, 512, cols)
+    kernel, _ = cases.lowered(inputs, outputs[:1])
+    assert (kernel.axes[-1].block, kernel.warps, kernel.stages) == (block, warps, 1)

@@ -35,6 +35,16 @@ def test_scores_are_read_once_and_errors_summed_after() -> None:
     assert inputs[0] not in reads and np.prod(second.params[0].shape) == 8
 
 
+def test_nothing_waits_for_labels_before_the_scores_are_on_their_way() -> None:
+    inputs, loss = _loss(8, 50257)
+    first = totals(Work((loss,), frozenset(inputs), {n: contiguous(n.shape) for n in (*inputs, loss)}), GPU)[0]
+    body = lower("k", first, GPU)[0].body
+    loop = next(k for k, s in enumerate(body) if isinstance(s, Loop))
+    told = next(k for k, s in enumerate(body) if isinstance(s, Load) and s.picks)
+    label = next(k for k, s in enumerate(body) if isinstance(s, Load) and s.param == "label")
+    assert label < loop < told
+
+
 def test_a_few_long_rows_are_added_up_by_as_many_threads_as_help() -> None:
     x, y = (b.placeholder(name, F32, (2, 20000)) for name in "xy")
     outs = tuple(b.reduce("sum", n, (1,)) for n in (x, y))

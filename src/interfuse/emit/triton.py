@@ -172,6 +172,8 @@ def _head(kernel: Kernel, body: Body) -> str:
                         writer.line(f"{name} = {name} // {MULTIPLE} * {MULTIPLE}  # changes nothing, but tells Triton")
             if several:
                 writer.line("program = tl.program_id(0)")
+        if body.nothing:
+            writer.line(f"{body.nothing} = tl.program_id(1)  # 0; unknown, so that rows and what they share lie alike")
         for k, axis in enumerate(grid):
             inner = product(tuple(_programs(a) for a in grid[k + 1 :]))
             outermost = all(_programs(a) == 1 for a in grid[:k])

@@ -157,7 +157,7 @@ class Body(Lines):
         body, outer, known = walk(loop.body), self.writer, self._looked_up
         self.writer = Writer()
         carried = [s for s in body if isinstance(s, Reduce) and s.axis == loop.axis]
-        joint = self._joint(carried)
+        joint, self._loop = self._joint(carried), loop
         stepped: set[str] = set()
         for inside in body:
             if isinstance(inside, Reduce) and inside in joint:
@@ -171,6 +171,7 @@ class Body(Lines):
             else:
                 self.statements((inside,))
         inner, self.writer, self._looked_up = self.writer, outer, known
+        self._loop = None
         self._step(loop, self.lanes[loop.axis])
         for line in inner.text().splitlines():
             self.writer.line(line)

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable
 
 from interfuse.base.text import Writer
 from interfuse.emit import triton_prelude as prelude
+from interfuse.emit.triton_access import hides, read_again
 from interfuse.emit.triton_counted import is_counted
 from interfuse.emit.triton_index import INT32, index_text, wide_symbols
 from interfuse.emit.triton_known import Known
@@ -28,6 +29,7 @@ from interfuse.lower.kernel import (
     Kernel,
     Let,
     Load,
+    Loop,
     Pick,
     Role,
     Store,
@@ -69,6 +71,11 @@ class Lines:
         }
         self._taken |= set(NAMES) if any(a.vector > 1 for a in kernel.axes) else set()
         self._piece: Piece | None = None
+        self._loop: Loop | None = None
+        self._again = read_again(kernel)
+        hidden = hides(kernel)
+        self.nothing = self._own("nothing") if hidden else ""
+        self._hidden = hidden
         self._looked_up: frozenset[Pick] = frozenset()
         self._names: dict[Value, str] = {}
         statements = walk(kernel.body)
@@ -112,7 +119,8 @@ class Lines:
     def _at(self, param: str, e: Expr, within: tuple[Bound, ...] = ()) -> str:
         if e.op == "const" and e.value == 0:
             return f"{param}_ptr"
-        return f"{param}_ptr + {self.named.get(e) or self._place_text(narrowed(e, within))}"
+        found = f"{param}_ptr + {self.named.get(e) or self._place_text(narrowed(e, within))}"
+        return f"{found} + {self.nothing}" if e in self._hidden else found
 
     def _place_text(self, e: Expr) -> str:
         """An index as text; in whole vectors where a loop walks in these."""
@@ -161,7 +169,7 @@ class Lines:
         if over and any(x.axis.among and x.axis.block > 1 and name not in over for name, x in self.lanes.items()):
             # Read as wide as what the rows of a step meet it with: Triton then lays out both alike.
             place = f"tl.broadcast_to({place}, {shape_of(self.lanes.keys(), self.lanes)})"
-        found = f"tl.load({place}{f', mask={mask}' if mask else ''}{other})"
+        found = f"tl.load({place}{f', mask={mask}' if mask else ''}{other}{self._again.policy(s, self._loop)})"
         self.writer.line(f"{self._name(s.out)} = {self._convert(found, dtype, s.out.dtype)}")
 
     def _look_up(self, p: Pick) -> str:
@@ -179,7 +187,8 @@ class Lines:
     def _store(self, s: Store) -> None:
         mask = self._mask({x.name for x in symbols(s.index)} | set(s.arg.axes), "whole")
         value = self._as(s.arg, self.kernel.param(s.param).dtype)
-        self.writer.line(f"tl.store({self._at(s.param, s.index)}, {value}{f', mask={mask}' if mask else ''})")
+        policy = self._again.policy(s, self._loop)
+        self.writer.line(f"tl.store({self._at(s.param, s.index)}, {value}{f', mask={mask}' if mask else ''}{policy})")
 
     def _let(self, s: Let) -> None:
         if s.op == "const":

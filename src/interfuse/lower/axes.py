@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 from interfuse.ir.index import Dim, Expr, substitute, symbols, wrap
 from interfuse.lower.domain import Domain
-from interfuse.lower.kernel import Axis, Role, share_of
-from interfuse.lower.target import HELD_TILE, HELD_TOTAL, SCANNED, STEP, Target
+from interfuse.lower.kernel import Axis, Load, Role, Stmt, share_of, walk
+from interfuse.lower.target import HELD_TILE, HELD_TOTAL, LONG_ROW, LONG_STEP, SCANNED, STEP, Target
+from interfuse.lower.vectors import in_vectors
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,19 @@ def step_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
     """A program a row, `STEP` elements of it at once."""
     block = min(power(domain.longest), STEP * target.tile_elements)
     return (Axis("row", domain.rows, Role.GRID), Axis("col", domain.cols, Role.SERIAL, block))
+
+
+def stepped(col: Axis, body: tuple[Stmt, ...], once: bool) -> Axis:
+    """The columns of `step_axes` in longer or shorter steps. Where rows are read `once` and begin anywhere, half a step
+    leaves room for more programs; where they are read again, and are so long that a cache holds one of each unit
+    meanwhile, a program takes all threads.
+    """
+    odd = in_vectors(col, body).vector > 1
+    loads = {s.index for s in walk(body) if isinstance(s, Load) and col.symbol in symbols(s.index)}
+    if odd and once:
+        return replace(col, block=col.block // 2)
+    long = isinstance(col.extent, int) and col.extent > LONG_ROW
+    return replace(col, block=LONG_STEP) if long and not odd and not once and len(loads) == 1 else col
 
 
 def total_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:

@@ -38,6 +38,7 @@ from interfuse.lower.axes import (
     row_axes,
     shared_rows,
     step_axes,
+    stepped,
     total_axes,
     turned_axes,
     turned_map_axes,
@@ -267,11 +268,14 @@ def _weighed(work: Work, domain: Domain, target: Target, schedule: Schedule, row
     sums = [n for n in inside(roots, work.leaves) if n.op == "expsum"]
     if not sums or any(n.dtype.bytes > F32.bytes for n in sums):
         return None
-    axes = schedule.placed(over_rows(step_axes(domain, target), rows), target.backend, target.lanes)
     trace = _trace(roots, work, replace(domain, most=INF), target, rows)
-    body, _ = statements(trace, axes[-1], keep=False)
+    row, col = step_axes(domain, target)
+    body, _ = statements(trace, col, keep=False, late=True)
     once = sum(isinstance(s, Loop) for s in body) == 1
-    return _Made("row, streamed", axes, trace, body, ()) if once or domain.longest > target.row_elements else None
+    if not once and domain.longest <= target.row_elements:
+        return None
+    axes = over_rows((row, stepped(col, body, once)), rows)
+    return _Made("row, streamed", schedule.placed(axes, target.backend, target.lanes), trace, body, ())
 
 
 def _turned(trace: Trace, domain: Domain) -> bool:

@@ -10,7 +10,7 @@ from interfuse.ir.dtypes import F32
 from interfuse.ir.index import symbols, wrap
 from interfuse.lower.axes import STEP_BYTES, power
 from interfuse.lower.kernel import Axis, Load, Loop, Reduce, Role, Scan, Stmt, Store, varies_over, walk
-from interfuse.lower.target import FEW, FLIGHT_BYTES, HELD_TILE, MOST_STAGES, STAGED_BYTES, Target
+from interfuse.lower.target import FEW, FLIGHT_BYTES, HELD_TILE, LIGHT_ROW, LONG_STEP, MOST_STAGES, STAGED_BYTES, Target
 
 THREAD_BYTES = 128
 """What a thread reads a step beside the sums of columns that it keeps."""
@@ -21,10 +21,10 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
 
     Eight elements a thread; sixteen where they are written in bytes or turned, where sums are carried, and where warps
     wait for each other in reductions of what they hold, so that more programs share a multiprocessor and one's wait is
-    another's work; 32 where a thread reduces or scans what it holds first, rows are turned, or a row that a program has
-    to itself is written in bytes; 64 where it does so for a row in one step, or where a row is read and only what it
-    reduces to is written. What a thread takes of columns that it scans is all its own. Where there are a few programs
-    that only add up what they read, four.
+    another's work; 32 where a thread reduces or scans what it holds first, a long row of narrow elements is held, rows
+    are turned, or a row that a program has to itself is written in bytes; 64 where it does so for a row in one step, or
+    where a row is read and only what it reduces to is written. What a thread takes of columns that it scans is all its
+    own. Where there are a few programs that only add up what they read, four; 32 warps for rows in the longest steps.
     Beside sums of columns, which a thread keeps, eight vectors of what is read.
     """
     body = walk(statements)
@@ -41,11 +41,18 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
     programs = math.prod(wrap(a.extent).hi for a in axes if a.role is Role.GRID)
     if not wide and programs <= FEW and not sums and family.startswith("row"):
         return min(32, max(1, elements // 128))
+    if weighed and wide and axes[-1].block >= LONG_STEP:
+        return 32
     if family.startswith("column") and scans:
         each = 32 * axes[-1].block * max(1, axes[-2].each)
     elif (family == "row, resident" and not wide) or (weighed and wrap(axes[-1].extent).hi <= axes[-1].block):
         each = 2048
-    elif weighed or alone or (len(lanes) > 1 and (family == "row, streamed" or elements == HELD_TILE)):
+    elif (
+        weighed
+        or alone
+        or _light(family, axes, elements, body)
+        or (len(lanes) > 1 and (family == "row, streamed" or elements == HELD_TILE))
+    ):
         each = 1024
     else:
         carried = family == "column, streamed" or (family == "row, streamed" and not wide)
@@ -66,6 +73,14 @@ def _step_bytes(axes: tuple[Axis, ...], body: tuple[Stmt, ...]) -> int:
     return max((max(1, sum(map(fetched, found))) for found in loads), default=0)
 
 
+def _light(family: str, axes: tuple[Axis, ...], elements: int, body: list[Stmt]) -> bool:
+    """True for long rows that are held and of which one or two, of narrow elements, are read."""
+    wide = {s for s in body if isinstance(s, (Load, Store)) and axes[-1].symbol in symbols(s.index)}
+    rows = {s for s in wide if isinstance(s, Load) and len(varies_over(s)) > 1}
+    narrow = all((s.out if isinstance(s, Load) else s.arg).dtype.bytes == 2 for s in wide)
+    return family == "row, resident" and elements >= LIGHT_ROW and narrow and len(rows) <= 2
+
+
 def order_of(family: str, axes: tuple[Axis, ...], target: Target, warps: int) -> str:
     """The key under which the bits of the reductions repeat: on a GPU whatever decides which thread adds what."""
     if target.backend == "triton":
@@ -78,8 +93,11 @@ def stages_of(family: str, axes: tuple[Axis, ...], body: tuple[Stmt, ...], targe
     """Steps of the serial axis under way at once: what waits for its turn takes `STAGED_BYTES` at most. Where a unit
     has few programs that walk columns, each has as many under way as they need together.
     """
+    loops = [s for s in body if isinstance(s, Loop)]
+    sums = any(isinstance(s, Reduce) and s.op == "expsum" for s in walk(body))
+    again = family == "row, streamed" and len(loops) > 1 and sums
     step = _step_bytes(axes, body)
-    if step == 0:
+    if step == 0 or again:  # what is read again is in a cache, and threads have enough of their own to wait for
         return 1
     if family == "mixed":
         return max(1, min(target.stages, 1 + -(-4 * STEP_BYTES // step)))

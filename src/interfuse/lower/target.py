@@ -58,6 +58,12 @@ HELD_TILE = 1 << 13
 HELD_TOTAL = 1 << 15
 """Elements that a program takes at once where there are a few of them and they only add up what they read."""
 
+LONG_ROW, LONG_STEP = 1 << 16, 1 << 14
+"""Elements from which a row that is read twice has a unit to itself, and what a step of it takes."""
+
+LIGHT_ROW = 1 << 12
+"""Elements of a row from which half the warps are enough where its elements are narrow."""
+
 FEW = 16
 """Programs that leave a GPU so idle that the time of one is all that counts: each gets all the warps it can use."""
 

@@ -9,6 +9,7 @@ each phase loads and computes again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from interfuse.ir.index import symbols
@@ -189,8 +190,12 @@ def _ahead(made: list[Made]) -> tuple[list[Stmt], list[Made]]:
     return first, [m for m in made if m not in over and m not in before]
 
 
-def statements(trace: Trace, col: Axis, keep: bool = True) -> tuple[tuple[Stmt, ...], tuple[Param, ...]]:
-    """The body of the kernel inside its grid axes, and the scratch rows that it needs; none where not `keep`."""
+def statements(
+    trace: Trace, col: Axis, keep: bool = True, late: bool = False
+) -> tuple[tuple[Stmt, ...], tuple[Param, ...]]:
+    """The body of the kernel inside its grid axes, and the scratch rows that it needs; none where not `keep`. What
+    values tell the place of comes `late`, behind a loop that does not need it: a GPU's threads wait for these values.
+    """
     first, rest = _ahead(trace.made)
     if col.role is Role.GRID:
         return (*first, *rest, *trace.stores), ()
@@ -201,16 +206,32 @@ def statements(trace: Trace, col: Axis, keep: bool = True) -> tuple[tuple[Stmt, 
         columns.choose_kept()
     body: list[Stmt] = list(first)
     for number in range(columns.last + 1):
-        body += [
+        before = [
             m
             for m in trace.made
             if not isinstance(m, Reduce) and not columns.wide(m.out) and trace.depth[m.out] == number
         ]
         phase = columns.phase(number, serial)
+        behind = _behind(before, phase) if late and phase else []
+        body += [m for m in before if m not in behind]
         if phase:
             # What was read last is likeliest to be in a cache still.
             again = not keep and number > 0 and not any(isinstance(s, (Reduce, Scan)) for s in phase)
             body.append(Loop(col.name, tuple(phase), again))
+        body += behind
     body += [s for s in trace.stores if not columns.in_loop(s)]
     scratch = tuple(Param(name, value.dtype, (col.extent,), (1,), "scratch") for value, name in columns.kept.items())
     return tuple(body), scratch
+
+
+def _behind(before: Sequence[Made], phase: list[Stmt]) -> list[Made]:
+    """What is read at places that values tell, and what is computed from it, as far as the phase needs none of it."""
+    needed = {v for s in phase for v in operands(s)}
+    for m in reversed(before):
+        if m.out in needed:
+            needed.update(operands(m))
+    told: set[Value] = set()
+    for m in before:
+        if m.out not in needed and ((isinstance(m, Load) and m.picks) or not told.isdisjoint(operands(m))):
+            told.add(m.out)
+    return [m for m in before if m.out in told]

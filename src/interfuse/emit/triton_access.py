@@ -1,0 +1,67 @@
+"""What else a Triton kernel says of its accesses. In: a Kernel. Out: what caches should keep, and which places to hide.
+
+A long row that is read twice should stay in the second-level cache in between, and what is written, or read for the
+last time, should not push it out.
+
+Triton gives each thread as many neighbours as one of its accesses can take at once. Where rows of an odd width begin
+anywhere but what they share, such as weights, begins with a vector, every access of the rows would pay for it: each
+thread would ask for its neighbours one by one, and a warp for pieces of many lines. So the number of the program along
+an axis that a launch does not have, 0, is added to the places that begin with a vector.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from interfuse.ir.index import Expr, const, mod, symbols
+from interfuse.lower.kernel import Axis, Kernel, Load, Loop, Role, Store, step_along, walk
+from interfuse.lower.vectors import VECTOR_BYTES
+
+
+@dataclass(frozen=True)
+class ReadAgain:
+    """The serial loops of a kernel over rows in order, each with what it reads along the rows."""
+
+    loops: tuple[tuple[Loop, frozenset[tuple[str, Expr]]], ...]
+
+    def policy(self, s: Load | Store, loop: Loop | None) -> str:
+        """What an access in a loop tells the caches, as arguments of the call; "" for nothing."""
+        at = next((k for k, (found, _) in enumerate(self.loops) if found is loop), None)
+        if at is None:
+            return ""
+        reads = [r for _, r in self.loops]
+        if isinstance(s, Store):
+            again = any(one & other for k, one in enumerate(reads) for other in reads[:k])
+            return ', cache_modifier=".cs"' if again else ""
+        key = s.param, s.index
+        if any(key in r for r in reads[at + 1 :]):
+            return ', eviction_policy="evict_last"'
+        return ', eviction_policy="evict_first"' if any(key in r for r in reads[:at]) else ""
+
+
+def read_again(kernel: Kernel) -> ReadAgain:
+    """What of a kernel's rows is read in several loops."""
+    serial = {a.name: a for a in kernel.axes if a.role is Role.SERIAL}
+    if kernel.family != "row, streamed":
+        return ReadAgain(())
+    loops = [s for s in kernel.body if isinstance(s, Loop) and s.axis in serial]
+    return ReadAgain(tuple((loop, _along(loop, serial[loop.axis])) for loop in loops))
+
+
+def _along(loop: Loop, axis: Axis) -> frozenset[tuple[str, Expr]]:
+    loads = [s for s in walk(loop.body) if isinstance(s, Load)]
+    return frozenset((s.param, s.index) for s in loads if axis.symbol in symbols(s.index))
+
+
+def hides(kernel: Kernel) -> frozenset[Expr]:
+    """The places, along rows of an odd width that are held, that begin with a vector where others do not."""
+    axis = kernel.axes[-1]
+    if axis.role is not Role.TILE or not isinstance(axis.extent, int):
+        return frozenset()
+    begins: dict[bool, set[Expr]] = {True: set(), False: set()}
+    for s in walk(kernel.body):
+        if isinstance(s, (Load, Store)) and step_along(s, axis.symbol) == 1:
+            vector = VECTOR_BYTES // kernel.param(s.param).dtype.bytes
+            if axis.extent % vector:
+                begins[mod(s.index - axis.symbol, vector) is const(0)].add(s.index)
+    return frozenset(begins[True]) if begins[False] else frozenset()

@@ -1,0 +1,23 @@
+"""What kernels say of their accesses. In: rows read twice, rows of odd widths. Out: hints to caches, hidden places."""
+
+from __future__ import annotations
+
+import pytest
+
+from interfuse.emit.triton import emit
+from interfuse.ir.dtypes import F16
+from tests.emit import triton_cases as cases
+
+
+def test_a_row_that_is_read_twice_stays_in_the_cache() -> None:
+    text = emit(cases.lowered(*cases.odd_region(F16, 512, 131072))[0]).text
+    first, last = text.index('eviction_policy="evict_last"'), text.index('eviction_policy="evict_first"')
+    assert first < last < text.index('cache_modifier=".cs"')
+    assert "eviction_policy" not in emit(cases.lowered(*cases.odd_region(F16, 512, 4096))[0]).text
+
+
+@pytest.mark.parametrize(("cols", "hidden"), ((769, 1), (768, 0), (4093, 1)))
+def test_weights_lie_as_rows_of_odd_widths_do(cols: int, hidden: int) -> None:
+    text = emit(cases.lowered(*cases.normed_region(F16, 512, cols))[0]).text
+    assert text.count("nothing = tl.program_id(1)") == hidden
+    assert text.count("+ nothing") == hidden and ("w_ptr + col + nothing" in text) == bool(hidden)
