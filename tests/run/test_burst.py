@@ -48,7 +48,7 @@ def forked(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Values of several sizes and types, some of them results, some read late."""
     a = torch.softmax(x * 2, 0)
     b = torch.softmax(a + x, 1)
-    c = torch.softmax(b.to(torch.bfloat16) + a, 0)
+    c = torch.softmax(b.to(torch.float64) + a, 0)
     d = (c + x).sum(0)
     return b, torch.softmax(c * d, 1), d
 
