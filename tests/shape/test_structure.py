@@ -49,7 +49,7 @@ LAZY: dict[tuple[str, str], str] = {}
 """(row, package) that may be imported inside a function, each with its reason."""
 
 LONG_FILES: dict[str, tuple[int, str]] = {
-    "ir/index.py": (520, "one closed algebra: its constructors simplify by calling each other"),
+    "ir/index.py": (540, "one closed algebra: its constructors simplify by calling each other"),
 }
 """File under src/interfuse: (lines allowed, reason)."""
 

@@ -219,7 +219,7 @@ def _buildable(subject: str, region: Region, failed: Mapping[str, str], record: 
     told = next(e.facts for e in reversed(record.of("region")) if e.subject == subject)
     candidates = [told["candidates"][k] for k in kept]
     record.add("region", subject, **{**told, "candidates": candidates, "chosen": 0, "reason": reason})
-    return replace(region, candidates=tuple(region.candidates[k] for k in kept), chosen=0, reason=reason)
+    return replace(region, candidates=tuple(region.candidates[k] for k in kept), chosen=0, reason=reason, key="")
 
 
 def _as_captured(gm: torch.fx.GraphModule) -> Runner:

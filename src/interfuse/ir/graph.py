@@ -9,6 +9,7 @@ as itself; any other call is lowered, and its results are expressions that a ker
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -110,8 +111,12 @@ class Graph:
         seen.update(dict.fromkeys(o.node for o in self.outputs if o.node is not None))
         return tuple(seen)
 
-    def layouts(self) -> dict[Node, Layout]:
+    def layouts(self) -> Mapping[Node, Layout]:
         """How PyTorch lays each value out, seen from its own first element; the first to give a value decides."""
+        return self._layouts
+
+    @functools.cached_property
+    def _layouts(self) -> Mapping[Node, Layout]:
         found: dict[Node, Layout] = {i.node: Layout(i.layout.strides) for i in self.inputs}
         for call in self.calls:
             for out, layout in zip(call.outs, call.layouts, strict=True):

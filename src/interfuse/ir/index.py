@@ -60,6 +60,8 @@ class Expr:
 Dim = Union[int, Expr]
 """A size: an integer, or an expression over size symbols."""
 
+Fold = Callable[[Dim, Dim], Expr]
+
 _table: dict[tuple, Expr] = {}
 
 
@@ -74,6 +76,14 @@ def _intern(
         # setdefault keeps one winner when two threads meet here; the table holds args alive, so ids stay unique.
         found = _table.setdefault(key, Expr(op, args, value, name, max(lo, -INF), min(hi, INF)))
     return found
+
+
+_remember = functools.lru_cache(maxsize=1 << 16)
+"""For functions of expressions: these are interned and stay, so equal operands are the same objects."""
+
+
+def _known(fold: Fold) -> Fold:
+    return _remember(fold)
 
 
 def const(value: int) -> Expr:
@@ -112,6 +122,7 @@ def linear_terms(e: Expr) -> dict[Expr, int]:
     return {e: 1}
 
 
+@_remember
 def _order(e: Expr) -> tuple:
     return (e.op == "const", e.op, e.name, e.value, text(e))
 
@@ -205,6 +216,7 @@ def _upper_digit(lower: Expr, k: int, terms: Mapping[Expr, int]) -> Expr | None:
     return next((f for f in found if f.args[1].op == "const"), None)
 
 
+@_known
 def add(a: Dim, b: Dim) -> Expr:
     """a + b with like terms joined."""
     terms = dict(linear_terms(wrap(a)))
@@ -213,6 +225,7 @@ def add(a: Dim, b: Dim) -> Expr:
     return _from_terms(_remerge({f: c for f, c in terms.items() if c}))
 
 
+@_known
 def mul(a: Dim, b: Dim) -> Expr:
     """a * b, distributed over sums."""
     a, b = wrap(a), wrap(b)
@@ -319,6 +332,7 @@ def _mod_by_size(a: Expr, n: Expr) -> Expr:
     return _intern("mod", (a, n), lo=0, hi=max(min(last, a.hi) if a.lo >= 0 else last, 0))
 
 
+@_known
 def floordiv(a: Dim, b: Dim) -> Expr:
     """a // b, rounding down; b > 0."""
     a, b = wrap(a), wrap(b)
@@ -346,6 +360,7 @@ def floordiv(a: Dim, b: Dim) -> Expr:
     return _intern("floordiv", (a, b), lo=a.lo // n if a.lo > -INF else -INF, hi=a.hi // n if a.hi < INF else INF)
 
 
+@_known
 def mod(a: Dim, b: Dim) -> Expr:
     """a % b, with the sign of b; b > 0."""
     a, b = wrap(a), wrap(b)
@@ -436,8 +451,12 @@ def evaluate(e: Dim, values: Mapping[str, int]) -> int:
 
 def symbols(e: Dim) -> frozenset[Expr]:
     """The symbols in e."""
-    e = wrap(e)
-    return frozenset((e,)) if e.op == "sym" else frozenset(s for a in e.args for s in symbols(a))
+    return _symbols(e) if isinstance(e, Expr) else frozenset()
+
+
+@_remember
+def _symbols(e: Expr) -> frozenset[Expr]:
+    return frozenset((e,)) if e.op == "sym" else frozenset().union(*map(_symbols, e.args))
 
 
 def coefficient(e: Dim, symbol: Expr) -> int | None:
@@ -495,6 +514,8 @@ def delinearize(flat: Dim, shape: tuple[Dim, ...]) -> tuple[Expr, ...]:
 
 def at_sizes(size: Dim, sizes: Mapping[str, int]) -> int:
     """`size` as a number; a symbol that `sizes` does not give counts as its least, and as 1 at least."""
+    if isinstance(size, int):
+        return size
     return evaluate(size, {s.name: sizes.get(s.name, max(s.lo, 1)) for s in symbols(size)})
 
 

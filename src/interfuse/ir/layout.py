@@ -6,9 +6,10 @@ Layout belongs to buffers (graph inputs, outputs, operands of library calls), ne
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections import ChainMap
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import Any, cast, overload
 
 from interfuse.ir.index import Dim, contiguous_strides, floordiv, mod, product, unwrap, wrap
 from interfuse.ir.node import Node
@@ -26,6 +27,13 @@ class Layout:
         """True where elements lie row-major without gaps; dimensions of size 1 may have any stride."""
         wanted = contiguous_strides(shape)
         return all(d == 1 or s == w for d, s, w in zip(shape, self.strides, wanted, strict=True))
+
+
+def laid_over(mine: Mapping[Node, Layout], others: Mapping[Node, Layout]) -> Mapping[Node, Layout]:
+    """`mine` before `others`, both as they are: copies of all layouts for each of many regions would take a time that
+    grows with the square of the graph.
+    """
+    return ChainMap(cast(Any, mine), cast(Any, others)) if mine else others
 
 
 def contiguous(shape: tuple[Dim, ...]) -> Layout:

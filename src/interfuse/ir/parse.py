@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
 from typing import Any
 
 from interfuse.base.errors import GraphError, ParseError
@@ -22,19 +21,19 @@ _NODE = re.compile(r"(%\d+) = (\w+)\(((?:%\d+(?:, )?)*)(.*)\)(?: @(-?\d+))? : (\
 _RETURN = re.compile(r"return((?: %\d+,?)*)")
 _COMMENT = re.compile(r"""((?:[^'"#]|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")*)(#.*)?""")
 
-Fold = Callable[[index.Dim, index.Dim], index.Expr]
-_BINARY: dict[type, Fold] = {
+
+_BINARY: dict[type, index.Fold] = {
     ast.Add: index.add,
     ast.Sub: lambda a, b: index.wrap(a) - b,
     ast.Mult: index.mul,
     ast.FloorDiv: index.floordiv,
     ast.Mod: index.mod,
 }
-_CALLS: dict[str, Fold] = {"min": index.minimum, "max": index.maximum}
+_CALLS: dict[str, index.Fold] = {"min": index.minimum, "max": index.maximum}
 _NAMES: dict[str, Any] = {"inf": float("inf"), "nan": float("nan")}
 
 
-def _folded(fold: Fold, a: Any, b: Any) -> index.Dim:
+def _folded(fold: index.Fold, a: Any, b: Any) -> index.Dim:
     if not all(isinstance(v, int | index.Expr) for v in (a, b)):
         raise ValueError(f"{a!r} and {b!r} are not both sizes")
     return index.unwrap(fold(a, b))

@@ -24,7 +24,7 @@ from interfuse.base.errors import UnsupportedError
 from interfuse.ir.dtypes import F32, OPAQUE, compute_type
 from interfuse.ir.index import INF, Dim, Expr, at_sizes, coefficient, const, product, symbols, wrap
 from interfuse.ir.index import contiguous_strides as dense
-from interfuse.ir.layout import Layout
+from interfuse.ir.layout import Layout, laid_over
 from interfuse.ir.node import Node
 from interfuse.ir.ops import SCANS
 from interfuse.lower.accesses import accesses, bounds, size_symbols
@@ -325,9 +325,10 @@ def _trace(roots: tuple[Node, ...], work: Work, domain: Domain, target: Target, 
     """`roots` traced over the domain, each stored where the output in its place goes; `rows` where several axes make
     up the index of a row.
     """
-    layouts = {**work.layouts, **{r: work.layouts[o] for r, o in zip(roots, work.outputs, strict=True)}}
+    mine = {r: work.layouts[o] for r, o in zip(roots, work.outputs, strict=True)}
     for root, start in zip(roots, work.starts, strict=False):
-        layouts[root] = Layout(layouts[root].strides, layouts[root].offset + start)
+        mine[root] = Layout(mine[root].strides, mine[root].offset + start)
+    layouts = laid_over(mine, work.layouts)
     # A mask a part costs a GPU more than an index that is worked out; a CPU has a loop for each part.
     places = _places(domain)
     places[0] = places[0] if rows is None else rows.index

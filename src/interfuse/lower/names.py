@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 GENERATED = re.compile(
     r"^((arg|primals|tangents|input|view|permute|getitem|t|_unsafe_view)[_\d]*|l_.*)?$", re.IGNORECASE
@@ -18,8 +19,15 @@ class Names:
 
     def take(self, wish: str) -> str:
         """`wish` as an identifier, numbered where it is taken."""
-        wish = re.sub(r"\W", "_", wish).strip("_").lower() or "v"
-        wish = f"v_{wish}" if wish[0].isdigit() else wish
-        count = self._used.get(wish, 0) + 1
-        self._used[wish] = count
-        return wish if count == 1 else self.take(f"{wish}_{count}")
+        return self._free(_identifier(wish))
+
+    def _free(self, name: str) -> str:
+        count = self._used.get(name, 0) + 1
+        self._used[name] = count
+        return name if count == 1 else self._free(f"{name}_{count}")
+
+
+@lru_cache(maxsize=1 << 12)
+def _identifier(wish: str) -> str:
+    wish = re.sub(r"\W", "_", wish).strip("_").lower() or "v"
+    return f"v_{wish}" if wish[0].isdigit() else wish

@@ -51,10 +51,14 @@ def split(work: Work, target: Target) -> tuple[Work, ...]:
 
     What a work gives and a later one reads is among its outputs, contiguous.
     """
-    roots = join_statistics(work.roots or work.outputs, work.inputs)
-    nodes = inside(roots, work.inputs)
+    plain = work.roots or work.outputs
+    nodes = inside(plain, work.inputs)
     if any(n.op in SCANS for n in nodes):
-        return split_scans(work, work.roots or work.outputs, target)
+        return split_scans(work, plain, target)
+    if not any(n.op in REDUCES for n in nodes):
+        return ()
+    roots = join_statistics(plain, work.inputs)
+    nodes = inside(roots, work.inputs)
     first = [n for n in nodes if n.op in REDUCES and not any(m.op in REDUCES for m in inside(n.inputs, work.inputs))]
     if not first or not find(roots, work.inputs).reduces:
         return ()

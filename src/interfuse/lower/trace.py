@@ -95,6 +95,7 @@ class Tracer:
         extents |= {col: domain.cols, inner: domain.inner}
         self._space = Space({s: n for s, n in extents.items() if s.op == "sym"}, self._plain, by_index)
         self._memo: dict[Key, Value] = {}
+        self._known: dict[Key, list[Key]] = {}  # operands
         self._same: dict[tuple, Value] = {}
         self._picks: dict[tuple[Value, Dim, bool], Pick] = {}
         self._told: dict[Expr, Pick] = {}  # what the symbols of picks stand for
@@ -188,10 +189,20 @@ class Tracer:
 
     def _key(self, node: Node, index: tuple[Expr, ...], within: tuple[Bound, ...]) -> Key:
         """The value's key, with the bounds alone that say something of its index."""
+        if not within:
+            return node, index, ()
         axes = set(self._axes(*index))
         return node, index, tuple(b for b in within if axes & {s.name for s in symbols(b.expr)})
 
     def _operands(self, key: Key) -> list[Key]:
+        found = self._known.get(key)
+        if found is None:
+            found = self._find_operands(key)
+            if key[0].op != "gather":  # its source is known only once its index is there
+                self._known[key] = found
+        return found
+
+    def _find_operands(self, key: Key) -> list[Key]:
         node, index, within = key
         if node in self._inputs:
             return []

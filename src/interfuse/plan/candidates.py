@@ -17,7 +17,7 @@ from interfuse.cost.model import estimate, kernel_estimate, linear_flops, pack_e
 from interfuse.cost.traffic import call_bytes, kernel_bytes, moved_bytes
 from interfuse.device.profile import DeviceProfile
 from interfuse.ir.graph import Call
-from interfuse.ir.layout import Layout, base_of
+from interfuse.ir.layout import Layout, base_of, laid_over
 from interfuse.ir.node import Node
 from interfuse.lower.families import Work, lower
 from interfuse.lower.in_place import check_over
@@ -57,6 +57,7 @@ class Context:
     target: Target | None
     profile: DeviceProfile
     unavailable: Mapping[str, str]
+    works: dict[frozenset[int], Work] = field(default_factory=dict)
     tried: dict[frozenset[int], tuple[Kernel, KernelStep] | str] = field(default_factory=dict)
     parted: dict[frozenset[int], tuple[KernelStep, ...]] = field(default_factory=dict)
 
@@ -101,14 +102,17 @@ def _over(calls: frozenset[int], flow: Flow) -> dict[Node, Node]:
 
 def _work(calls: frozenset[int], context: Context) -> Work:
     """What a kernel for `calls` is asked for."""
+    known = context.works.get(calls)
+    if known is not None:
+        return known
     pure = calls - context.flow.writes.keys()
     outputs = outputs_of(pure, context.flow)
     if not outputs:
         raise UnsupportedError("nothing that anyone reads")
     roots, inputs = cut(outputs, pure, context.flow)
-    over = _over(calls, context.flow)
-    layouts = {**context.layouts, **{value: context.layouts[place] for value, place in over.items()}}
-    return Work(outputs, inputs, layouts, roots, sizes=context.sizes)
+    over = {value: context.layouts[place] for value, place in _over(calls, context.flow).items()}
+    context.works[calls] = Work(outputs, inputs, laid_over(over, context.layouts), roots, sizes=context.sizes)
+    return context.works[calls]
 
 
 def in_parts(calls: frozenset[int], context: Context) -> tuple[KernelStep, ...]:

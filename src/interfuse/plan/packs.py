@@ -67,9 +67,8 @@ def _kernel(calls: Part, context: Context) -> Kernel | None:
 
 def _independent(groups: Grouping, parts: Sequence[Part]) -> Iterator[list[Part]]:
     """Lists of at least two of `parts` without a path between any two; each is looked for after the last was joined."""
-    left = list(parts)
+    left, below = list(parts), _below(groups)
     while len(left) > 1:
-        below = _below(groups)
         chosen, rest = [left[0]], []
         first = groups.group_of[min(left[0])]
         mine, reached = 1 << first, below[first]
@@ -82,6 +81,7 @@ def _independent(groups: Grouping, parts: Sequence[Part]) -> Iterator[list[Part]
                 mine, reached = mine | 1 << g, reached | below[g]
         if len(chosen) > 1:
             yield chosen
+            below = _below(groups)
         left = rest
 
 

@@ -101,7 +101,8 @@ class Candidate:
 @dataclass(frozen=True)
 class Region:
     """Calls that run as one unit. `inputs` and `outputs` live in buffers; `reason` says why the choice is as it is,
-    `settled` that it is not to be measured.
+    `settled` that it is not to be measured, `key` under what its measurements are kept ("" where that is not worked
+    out yet).
     """
 
     name: str
@@ -112,6 +113,7 @@ class Region:
     chosen: int = 0
     reason: str = ""
     settled: bool = False
+    key: str = field(default="", compare=False)
 
     @property
     def choice(self) -> Candidate:

@@ -83,7 +83,8 @@ def plan(
         _region(calls, packs.get(calls, ()), joined.get(calls), context, off, kernels) for calls in groups.ordered()
     )
     note(graph, regions, rejected, record)
-    dropped = tuple((k, _why_dropped(graph, k)) for k in range(len(graph.calls)) if k not in set(flow.needed))
+    needed = set(flow.needed)
+    dropped = tuple((k, _why_dropped(graph, k)) for k in range(len(graph.calls)) if k not in needed)
     return Plan(graph, regions, dropped)
 
 

@@ -101,6 +101,7 @@ def settled(plan: Plan, place: Place, device_key: str, knobs: Knobs, record: Rec
                 if choice is not None:
                     origin = f"from the lock file {knobs.lock}" if key in lock else "tuned before"
                     region = _chosen(region, choice, place, origin, subject(plan, position), record)
+                region = replace(region, key=key)
             regions.append(region)
     finally:
         store.close()

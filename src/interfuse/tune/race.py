@@ -101,7 +101,7 @@ def race_plan(
                 told(position, len(plan.regions))
             name, key = subject(plan, position), ""
             if len(region.candidates) > 1 and trial.sizes_of(region, plan.graph) is not None:
-                key = trial.region_key(region, plan.graph, device_key)
+                key = region.key or trial.region_key(region, plan.graph, device_key)
             left = deadline - time.perf_counter()
             decided = _decided(
                 region, plan.graph, launchers, device, store, left, record, key, name, seen, pool, probe_key
