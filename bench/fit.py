@@ -2,7 +2,8 @@
 
 Alone: fit the numbers of `cost.model.Fit` to the times in the data file, and print how far predictions lie from
 measured times, and how often what is ranked first is the fastest, for the cases that were fitted and for those held
-back. In: bench/results/fit_cuda.json. Out: a table, and the fitted numbers, to be written into cost/model.py by hand.
+back. In: bench/results/fit_cuda.json. Out: a table, and the fitted numbers, to be written into cost/model.py by hand;
+how far off the numbers there are now goes into the file.
 
 `measure [part of a case's name ...]`, on a GPU: probe it, time every planned candidate of the cases of
 bench/memory_cases.py, write the data file. A case whose candidates are the same as in the file is not timed again.
@@ -189,24 +190,34 @@ def fitted(regions: Sequence[Raced], profile: DeviceProfile, start: Fit) -> Fit:
 # --- Tables.
 
 
-def summary(regions: Sequence[Raced], profile: DeviceProfile, fit: Fit) -> Table:
-    """Errors and ranking of the fitted cases and of those held back."""
+def judged(regions: Sequence[Raced], profile: DeviceProfile, fit: Fit) -> Row:
+    """Errors and ranking of the fitted cases and of those held back, as JSON values."""
+    found: Row = {}
+    for name, held_back in (("fitted", False), ("held back", True)):
+        part = [r for r in regions if r.held_back == held_back]
+        lost = losses(part, profile, fit)
+        found[name] = {"cases": len({r.case for r in part}), "regions": len(part)}
+        found[name] |= {"ranked right": sum(x <= CLOSE for x in lost)}
+        for kind, ours in (("all", None), ("ours", True), ("library", False)):
+            off = errors(part, profile, fit, ours)
+            figures = {"candidates": len(off)}
+            if off:
+                figures |= {"median": round(statistics.median(off), 3), "ninth decile": round(ninth_decile(off), 3)}
+            found[name][kind] = figures
+    return found
+
+
+def summary(found: Row) -> Table:
+    """What `judged` found."""
     out = Table(
         "", "candidates", "median error", "ninth decile", "of ours", "", "library", "", "ranked first is fastest"
     )
-    for name, part in (
-        ("fitted", [r for r in regions if not r.held_back]),
-        ("held back", [r for r in regions if r.held_back]),
-    ):
+    for name, part in found.items():
         cells = []
-        for ours in (None, True, False):
-            found = errors(part, profile, fit, ours)
-            cells += [f"{statistics.median(found):.0%}", f"{ninth_decile(found):.0%}"]
-        lost = losses(part, profile, fit)
-        right = sum(x <= CLOSE for x in lost)
-        out.add_row(
-            name, str(len(errors(part, profile, fit))), *cells, f"{right} of {len(lost)} within {CLOSE - 1:.0%}"
-        )
+        for kind in ("all", "ours", "library"):
+            cells += [f"{part[kind].get(n, math.nan):.0%}" for n in ("median", "ninth decile")]
+        right = f"{part['ranked right']} of {part['regions']} within {CLOSE - 1:.0%}"
+        out.add_row(name, str(part["all"]["candidates"]), *cells, right)
     return out
 
 
@@ -331,12 +342,14 @@ def main() -> int:
         run_count(args, console)
     data = json.loads(args.out.read_text())
     regions, profile, fit = raced(data), profile_of(data), FITTED
+    data["judged"] = judged(regions, profile, FITTED)
+    save(args.out, data)
     if args.command == "fit" and not args.no_fit:
         fit = fitted([r for r in regions if not r.held_back], profile, fit)
         console.print(fit)
     if args.details:
         console.print(details(regions, profile, fit, args.parts))
-    console.print(summary(regions, profile, fit))
+    console.print(summary(judged(regions, profile, fit)))
     return 0
 
 
