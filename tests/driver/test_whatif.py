@@ -67,7 +67,7 @@ def test_parameters_and_gradients_stay_as_they_are() -> None:
 
 
 def test_what_makes_no_sense_says_so() -> None:
-    with pytest.raises(DeviceError, match=r"no device 'Voodoo'.*H200"):
+    with pytest.raises(DeviceError, match=r"no GPU 'Voodoo'.*H200"):
         interfuse.whatif(block, SMALL, gpus=["Voodoo"])
     with pytest.raises(DeviceError, match="is no GPU"):
         interfuse.whatif(block, SMALL, gpus=["CPU avx2"])
