@@ -15,6 +15,7 @@ from interfuse.ir.evaluate import evaluate
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node
 from interfuse.lower.families import Work, lower, walked
+from interfuse.lower.kernel import Load, Store, walk
 from interfuse.lower.split import split
 from interfuse.lower.target import CPU, GPU, Target
 from tests import null_device, targets
@@ -48,7 +49,14 @@ def scan(axis: int) -> Region:
     return [x], [b.scan("cumsum", x, axis, True)]
 
 
+def scaled() -> Region:
+    """Element-wise work with a number a channel, and a sum of two images beside it."""
+    x, y, w = b.placeholder("x", F32, SHAPE), b.placeholder("y", F32, SHAPE), b.placeholder("w", F32, (6, 1, 1))
+    return [x, y, w], [b.apply("mul", x, b.broadcast(w, SHAPE)), b.apply("add", x, y)]
+
+
 REGIONS = {
+    "scaled": scaled(),
     "channels": norm((1,)),
     "batch": norm((0, 2, 3)),
     "image": norm((2, 3)),
@@ -117,6 +125,16 @@ def test_parts_mean_what_the_whole_means(name: str, target: Target, monkeypatch:
 def test_what_lies_last_in_memory_is_walked_last(name: str, kinds: list[str], inner: int) -> None:
     domain = walked(work_of(REGIONS[name]), GPU)
     assert [d.kind for d in domain.digits] == kinds and domain.inner == inner
+
+
+@pytest.mark.parametrize("target", [CPU, GPU], ids=["cpu", "gpu"])
+def test_element_wise_work_is_one_walk_through_memory(target: Target) -> None:
+    kernel, _ = lower("kernel", work_of(REGIONS["scaled"]), target)
+    accesses = [s for s in walk(kernel.body) if isinstance(s, (Load, Store))]
+    assert {str(s.index) for s in accesses} == {"row * 6 + col", "col"}
+    inputs, outputs = REGIONS["scaled"]
+    both = Work((outputs[1],), frozenset(inputs[:2]), work_of(REGIONS["scaled"]).layouts)
+    assert lower("kernel", both, target)[0].axes[0].extent == math.prod(SHAPE)
 
 
 def test_groups_of_channels_are_columns_apart() -> None:

@@ -107,16 +107,22 @@ def by_step(digits: Sequence[Digit]) -> list[int]:
 
 def domain_of(digits: Digits, backwards: bool = False) -> Domain:
     """The domain of reductions that is made of these digits. Neighbours of a kind become one."""
-    merged: list[Digit] = []
+    parts = merged(digits)
+    rows, cols, inner = (product(tuple(d.size for d in parts if d.kind == k)) for k in ("row", "col", "inner"))
+    plain = Domain(rows, cols, True, inner, backwards)
+    return plain if plain.digits == parts else replace(plain, parts=parts)
+
+
+def merged(digits: Digits) -> Digits:
+    """The digits with neighbours of a kind as one where each step of the one is a whole round of the other."""
+    found: list[Digit] = []
     for d in digits:
-        last = merged[-1] if merged else None
+        last = found[-1] if found else None
         if last is not None and last.kind == d.kind and last.step == unwrap(wrap(d.step) * d.size):
-            merged[-1] = Digit(d.kind, unwrap(wrap(last.size) * d.size), d.step)
+            found[-1] = Digit(d.kind, unwrap(wrap(last.size) * d.size), d.step)
         else:
-            merged.append(d)
-    rows, cols, inner = (tuple(d.size for d in merged if d.kind == k) for k in ("row", "col", "inner"))
-    plain = Domain(product(rows), width(cols, range(len(cols))), True, product(inner), backwards)
-    return plain if plain.digits == tuple(merged) else replace(plain, parts=tuple(merged))
+            found.append(d)
+    return tuple(found)
 
 
 def inside(outputs: Iterable[Node], inputs: frozenset[Node]) -> list[Node]:

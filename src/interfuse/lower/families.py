@@ -43,7 +43,7 @@ from interfuse.lower.axes import (
     turned_axes,
     turned_map_axes,
 )
-from interfuse.lower.domain import Domain, bytes_read, check_operators, core_of, find, find_both, inside
+from interfuse.lower.domain import Digits, Domain, bytes_read, check_operators, core_of, find, find_both, inside
 from interfuse.lower.joins import check_parts
 from interfuse.lower.kernel import (
     PART,
@@ -59,7 +59,7 @@ from interfuse.lower.kernel import (
     varies_over,
 )
 from interfuse.lower.launch import order_of, stages_of, warps_of
-from interfuse.lower.order import in_memory_order
+from interfuse.lower.order import in_memory_order, map_domains, memory_digits
 from interfuse.lower.schedule import HELD, Schedule
 from interfuse.lower.statistics import expand_statistics, join_statistics
 from interfuse.lower.target import FEW, PARTED, SHORT, Target
@@ -367,8 +367,7 @@ def _map_domain(work: Work, target: Target) -> tuple[Domain, Trace]:
     core, _ = core_of(work.roots[0], work.leaves)
     shape = tuple(d for d in core.shape if d != 1) or (1,)
     found: tuple[Domain, Trace] | None = None
-    for k in range(len(shape)):
-        domain = Domain(product(shape[:k]), product(shape[k:]), False)
+    for domain in map_domains(shape, _map_digits(work, product(shape), target)):
         trace, col = _trace(work.roots, work, domain, target), _position("col", domain.cols)
         reached = accesses(trace)
         pieces = target.backend != "cpp" or all(b.expr is col or col not in symbols(b.expr) for b in bounds(trace))
@@ -377,6 +376,17 @@ def _map_domain(work: Work, target: Target) -> tuple[Domain, Trace]:
         if found is None and pieces and all(coefficient(a.index, col) is not None for a in reached):
             found = domain, trace
     return found or (domain, trace)
+
+
+def _map_digits(work: Work, size: Dim, target: Target) -> Digits:
+    """What element-wise work is made of in the order of memory; none where that is the order of its dimensions."""
+    buffers = [n for n in (*work.inputs, *work.outputs) if n.size == size]
+    if work.starts or all(work.layouts[n].strides == dense(n.shape) for n in buffers):
+        return ()
+    flat = Domain(1, size, False)
+    trace, col = _trace(work.roots, work, flat, target), _position("col", size)
+    wide = [a.index for a in accesses(trace) if varies_over(a) == {col.name}]
+    return () if bounds(trace) else memory_digits(flat, wide, {"col": col})
 
 
 def _bytes(scratch: tuple[Param, ...]) -> int:

@@ -13,8 +13,8 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from interfuse.ir.index import Expr, evaluate, symbols
-from interfuse.lower.domain import Digit, Domain, by_step, domain_of
+from interfuse.ir.index import Dim, Expr, evaluate, product, symbols
+from interfuse.lower.domain import Digit, Digits, Domain, by_step, domain_of, merged
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,39 @@ def in_memory_order(domain: Domain, indices: Iterable[Expr], axes: dict[str, Exp
     `indices` are those of accesses along all axes, in elements; `axes` the symbols of "row", "col" and
     "inner".
     """
-    found = list(dict.fromkeys(indices))
-    atoms = _atoms(domain, found, axes) if found else None
-    if atoms is None:
+    digits = memory_digits(domain, indices, axes)
+    if not digits:
         return domain
-    orders = {_order(atoms, index, axes) for index in found} - {()}
-    order = orders.pop() if len(orders) == 1 else None
-    if order is None or order == tuple(range(len(atoms))):
-        return domain
-    digits = [atoms[k].digit for k in order]
     last = max(k for k, d in enumerate(digits) if d.kind == "col")
     placed = [d if d.kind == "col" else d._replace(kind="row" if k < last else "inner") for k, d in enumerate(digits)]
     return domain_of(tuple(placed), domain.backwards)
+
+
+def memory_digits(domain: Domain, indices: Iterable[Expr], axes: dict[str, Expr]) -> Digits:
+    """The digits of a domain in the order of memory; none where `in_memory_order` leaves the domain as it is."""
+    found = list(dict.fromkeys(indices))
+    atoms = _atoms(domain, found, axes) if found else None
+    if atoms is None:
+        return ()
+    orders = {_order(atoms, index, axes) for index in found} - {()}
+    order = orders.pop() if len(orders) == 1 else None
+    if order is None or order == tuple(range(len(atoms))):
+        return ()
+    return tuple(atoms[k].digit for k in order)
+
+
+def map_domains(shape: tuple[Dim, ...], digits: Digits) -> list[Domain]:
+    """The ways to split element-wise work into rows and columns, the most columns first: the dimensions of its shape,
+    or its digits where there are some.
+    """
+    if not digits:
+        return [Domain(product(shape[:k]), product(shape[k:]), False) for k in range(len(shape))]
+    found = []
+    for k in range(len(digits)):
+        parts = merged(tuple(d._replace(kind="row" if j < k else "col") for j, d in enumerate(digits)))
+        rows, cols = (product(tuple(d.size for d in parts if d.kind == kind)) for kind in ("row", "col"))
+        found.append(Domain(rows, cols, False, parts=parts))
+    return found
 
 
 def _atoms(domain: Domain, indices: list[Expr], axes: dict[str, Expr]) -> list[_Atom] | None:
