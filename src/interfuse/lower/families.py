@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir.dtypes import F32, OPAQUE, compute_type
-from interfuse.ir.index import INF, Dim, Expr, at_sizes, coefficient, const, product, symbols, wrap
+from interfuse.ir.index import INF, Dim, at_sizes, coefficient, const, product, symbols, wrap
 from interfuse.ir.index import contiguous_strides as dense
 from interfuse.ir.layout import Layout, laid_over
 from interfuse.ir.node import Node
@@ -59,7 +59,7 @@ from interfuse.lower.kernel import (
     varies_over,
 )
 from interfuse.lower.launch import order_of, stages_of, warps_of
-from interfuse.lower.order import in_memory_order, map_domains, memory_digits
+from interfuse.lower.order import in_memory_order, map_domains, memory_digits, places, position
 from interfuse.lower.schedule import HELD, Schedule
 from interfuse.lower.statistics import expand_statistics, join_statistics
 from interfuse.lower.target import FEW, PARTED, SHORT, Target
@@ -174,7 +174,7 @@ def walked(work: Work, target: Target) -> Domain:
     odd = any(work.layouts[n].strides != dense(n.shape) for n in buffers) or any(n.op == "permute" for n in nodes)
     if not domain.reduces or not odd:
         return domain
-    axes = dict(zip(("row", "col", "inner"), _places(domain), strict=False))
+    axes = dict(zip(("row", "col", "inner"), places(domain), strict=False))
     every = {s.name for s in axes.values() if s.op == "sym"}
     wide = [a for a in accesses(_trace(work.roots, work, domain, target)) if varies_over(a) == every]
     return in_memory_order(domain, [a.index for a in wide], axes)
@@ -280,7 +280,7 @@ def _weighed(work: Work, domain: Domain, target: Target, schedule: Schedule, row
 
 def _turned(trace: Trace, domain: Domain) -> bool:
     """True where an access of the whole domain has its neighbours along the rows: a transpose before or behind."""
-    row, col = _position("row", domain.rows), _position("col", domain.cols)
+    row, col = position("row", domain.rows), position("col", domain.cols)
     wide = [a for a in accesses(trace) if col in symbols(a.index)]
     places = (row, col)
     return any(first_step(a, row, places) == 1 and first_step(a, col, places) not in (0, 1, -1) for a in wide)
@@ -288,7 +288,7 @@ def _turned(trace: Trace, domain: Domain) -> bool:
 
 def _adds_up(trace: Trace, nodes: list[Node], domain: Domain, target: Target) -> bool:
     """True where a few rows give sums and their like and nothing has to wait for these, so that nothing is held."""
-    col = _position("col", domain.cols)
+    col = position("col", domain.cols)
     few = isinstance(domain.rows, int) and domain.rows <= FEW
     long = isinstance(domain.cols, int) and 2 * domain.cols > target.tile_elements
     plain = all(n.op not in ("variance", "spread", "expsum") for n in nodes)
@@ -298,7 +298,7 @@ def _adds_up(trace: Trace, nodes: list[Node], domain: Domain, target: Target) ->
 
 def _shared(trace: Trace, domain: Domain) -> Rows | None:
     """The rows as several axes where rows far apart share one of something that is read."""
-    row, col = _position("row", domain.rows), _position("col", domain.cols)
+    row, col = position("row", domain.rows), position("col", domain.cols)
     read = [m.index for m in trace.made if isinstance(m, Load) and {row, col} <= symbols(m.index)]
     return shared_rows(sorted(read, key=lambda e: -e.hi), row, domain.rows)
 
@@ -330,28 +330,17 @@ def _trace(roots: tuple[Node, ...], work: Work, domain: Domain, target: Target, 
         mine[root] = Layout(mine[root].strides, mine[root].offset + start)
     layouts = laid_over(mine, work.layouts)
     # A mask a part costs a GPU more than an index that is worked out; a CPU has a loop for each part.
-    places = _places(domain)
-    places[0] = places[0] if rows is None else rows.index
+    indices = places(domain)
+    indices[0] = indices[0] if rows is None else rows.index
     part = next((a.symbol for a in work.joined), const(0))
     by_index = target.backend == "triton"
-    tracer = Tracer(work.inputs, layouts, domain, *places, by_index=by_index, ahead=work.ahead, part=part)
+    tracer = Tracer(work.inputs, layouts, domain, *indices, by_index=by_index, ahead=work.ahead, part=part)
     for k, (root, output) in enumerate(zip(roots, work.outputs, strict=True)):
         if root.shape == output.shape or work.starts:
             tracer.output(root, _out_name(k, len(roots)))
         else:
-            tracer.partial(root, _out_name(k, len(roots)), _position("chunk", work.parts))
+            tracer.partial(root, _out_name(k, len(roots)), position("chunk", work.parts))
     return tracer.finished()
-
-
-def _places(domain: Domain) -> list[Expr]:
-    """The indices along rows, columns and what lies after them, where there is more than one."""
-    names = ("row", "col") if domain.inner == 1 else ("outer", "row", "col")
-    return [_position(n, d) for n, d in zip(names, (domain.rows, domain.longest, domain.inner), strict=False)]
-
-
-def _position(name: str, extent: Dim) -> Expr:
-    """The index along the axis `name` of so many elements."""
-    return Axis(name, extent, Role.GRID).symbol
 
 
 def _out_name(k: int, count: int) -> str:
@@ -368,7 +357,7 @@ def _map_domain(work: Work, target: Target) -> tuple[Domain, Trace]:
     shape = tuple(d for d in core.shape if d != 1) or (1,)
     found: tuple[Domain, Trace] | None = None
     for domain in map_domains(shape, _map_digits(work, product(shape), target)):
-        trace, col = _trace(work.roots, work, domain, target), _position("col", domain.cols)
+        trace, col = _trace(work.roots, work, domain, target), position("col", domain.cols)
         reached = accesses(trace)
         pieces = target.backend != "cpp" or all(b.expr is col or col not in symbols(b.expr) for b in bounds(trace))
         if pieces and all(step_along(a, col) is not None for a in reached):
@@ -384,7 +373,7 @@ def _map_digits(work: Work, size: Dim, target: Target) -> Digits:
     if work.starts or all(work.layouts[n].strides == dense(n.shape) for n in buffers):
         return ()
     flat = Domain(1, size, False)
-    trace, col = _trace(work.roots, work, flat, target), _position("col", size)
+    trace, col = _trace(work.roots, work, flat, target), position("col", size)
     wide = [a.index for a in accesses(trace) if varies_over(a) == {col.name}]
     return () if bounds(trace) else memory_digits(flat, wide, {"col": col})
 

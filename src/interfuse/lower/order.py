@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from interfuse.ir.index import Dim, Expr, evaluate, product, symbols
 from interfuse.lower.domain import Digit, Digits, Domain, by_step, domain_of, merged
+from interfuse.lower.kernel import Axis, Role
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,17 @@ class _Atom:
     digit: Digit
     size: int
     times: int
+
+
+def places(domain: Domain) -> list[Expr]:
+    """The indices along rows, columns and what lies after them, where there is more than one."""
+    names = ("row", "col") if domain.inner == 1 else ("outer", "row", "col")
+    return [position(n, d) for n, d in zip(names, (domain.rows, domain.longest, domain.inner), strict=False)]
+
+
+def position(name: str, extent: Dim) -> Expr:
+    """The index along the axis `name` of so many elements."""
+    return Axis(name, extent, Role.GRID).symbol
 
 
 def in_memory_order(domain: Domain, indices: Iterable[Expr], axes: dict[str, Expr]) -> Domain:
