@@ -10,13 +10,16 @@ from collections.abc import Callable
 import numpy as np
 
 from interfuse.ir import build as b
-from interfuse.ir.dtypes import DType, compute_type
-from interfuse.ir.index import Dim
+from interfuse.ir.dtypes import F32, DType, compute_type
+from interfuse.ir.index import Dim, sym
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
-from interfuse.lower.families import Work
+from interfuse.lower.families import Work, lower
+from interfuse.lower.kernel import Kernel
 from interfuse.lower.mixed import mixed
 from interfuse.lower.target import Target
+from tests import symbolic
+from tests.judge import Verdict, judge_region
 from tests.parts import Region
 
 
@@ -99,6 +102,26 @@ def works(region: Region, target: Target) -> tuple[Work, ...]:
     inputs, outputs = region
     layouts = {n: contiguous(n.shape) for n in (*inputs, *outputs)}
     return mixed(Work(tuple(outputs), frozenset(inputs), layouts), target)
+
+
+def growing(
+    name: str,
+    target: Target,
+    rows: int,
+    run: Callable[[Kernel, list[np.ndarray], list[tuple[int, ...]], dict[str, int]], list[np.ndarray]],
+) -> Verdict:
+    """The verdict on a region whose rows change between calls, of which there are `rows` now. `run` is given a kernel,
+    what it reads, the shapes of what it writes, and the sizes.
+    """
+    region, sizes = REGIONS[name](F32, sym("s0"), 33), {"s0": rows}
+    arrays = symbolic.arrays(region[0], sizes)
+    held = {n: a.ravel() for n, a in arrays.items()}
+    for work in works(region, target):
+        kernel, reads = lower("kernel", work, target)
+        found = run(kernel, [held[n] for n in reads], [symbolic.shape_of(o, sizes) for o in work.outputs], sizes)
+        held |= {o: a.ravel() for o, a in zip(work.outputs, found, strict=True)}
+    got = [held[o].reshape(symbolic.shape_of(o, sizes)) for o in region[1]]
+    return judge_region(region[1], arrays, got, symbols=sizes)
 
 
 def values(inputs: list[Node], kind: str = "random", seed: int = 3) -> dict[Node, np.ndarray]:

@@ -24,7 +24,7 @@ from interfuse.ir.evaluate import evaluate
 from interfuse.ir.layout import contiguous
 from interfuse.lower import scan_parts, split
 from interfuse.lower.families import Work, lower
-from interfuse.lower.kernel import Reduce, walk
+from interfuse.lower.kernel import Kernel, Reduce, walk
 from interfuse.lower.schedule import Schedule
 from interfuse.lower.target import GPU, Target
 from interfuse.plan.plan import PackStep
@@ -173,6 +173,16 @@ def test_parts(region: str, shape: str, monkeypatch: pytest.MonkeyPatch) -> None
         array = online.DATA[kind](sizes, online.axes_of(axis)[-1]).astype(np.float32)
         got = parts.in_order(made, target, {made[0][0]: array}, lambda k, given, _: cases.run(k, given))
         online.check(made[1], {made[0][0]: array}, got)
+
+
+@pytest.mark.parametrize("rows", (0, 1, 300))
+@pytest.mark.parametrize("name", ("layer_norm_backward", "relu_backward"))
+def test_rows_and_columns_of_a_growing_batch(name: str, rows: int) -> None:
+    def run(k: Kernel, given: list[np.ndarray], to: list[tuple[int, ...]], sizes: dict[str, int]) -> list[np.ndarray]:
+        return cases.run(k, given, "cpu", [sizes[s] for s in k.symbols], to)
+
+    verdict = mixed.growing(name, replace(GPU, enough=3), rows, run)
+    assert verdict.ok, verdict.note
 
 
 @pytest.mark.parametrize("shape", ((21, 33), (300, 16)), ids=str)

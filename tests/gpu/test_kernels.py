@@ -16,7 +16,7 @@ from interfuse.ir.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Param, Role, Store, Value
 from interfuse.lower.target import GPU, Target
 from interfuse.run.gpu import load, profile_of
-from tests import gathers, joins, strategies, symbolic, targets
+from tests import gathers, joins, mixed, parts, strategies, symbolic, targets
 from tests.emit import triton_cases as cases
 from tests.judge import judge_region
 from tests.kernels import BUILDERS, reference
@@ -79,6 +79,16 @@ def test_reductions(dtype: DType, rows: int, cols: int) -> None:
 def test_conversions(source: DType) -> None:
     narrow = [F8E5M2] + ([F8E4M3] if torch.cuda.get_device_capability() >= (8, 9) else [])
     cases.check_conversions(source, cases.conversions(source, narrow), "cuda")
+
+
+@pytest.mark.parametrize("size", ((F32, 2000, 1000), (F16, 700, 4096), (BF16, 5000, 48)), ids=str)
+@pytest.mark.parametrize("name", mixed.REGIONS)
+def test_rows_and_columns(name: str, size: tuple[DType, int, int]) -> None:
+    region = mixed.REGIONS[name](*size)
+    values = mixed.values(region[0])
+    got = parts.in_order(region, GPU, values, lambda k, arrays, _: cases.run(k, arrays, "cuda"), mixed.works)
+    verdict = judge_region(region[1], values, got)
+    assert verdict.ok, verdict.note
 
 
 def test_carried_reductions() -> None:

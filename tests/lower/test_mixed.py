@@ -40,6 +40,19 @@ def test_kernels_mean_what_the_region_means(name: str, shape: tuple[int, int], t
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize("rows", (0, 1, 7, 300))
+def test_rows_may_change_between_calls(rows: int, target: Target) -> None:
+    def run(
+        kernel: Kernel, given: list[np.ndarray], shapes: list[tuple[int, ...]], sizes: dict[str, int]
+    ) -> list[np.ndarray]:
+        return null_device.run(kernel, given, list(map(math.prod, shapes)), sizes)
+
+    for name in ("layer_norm_backward", "relu_backward"):
+        verdict = mixed.growing(name, target, rows, run)
+        assert verdict.ok, f"{name}: {verdict.note}"
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 def test_one_kernel_reads_the_data_and_one_joins(target: Target) -> None:
     first, second = mixed.works(mixed.layer_norm_backward(F32, 64, 128), target)
     kernel, reads = lower("kernel", first, target)
