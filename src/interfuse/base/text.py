@@ -16,6 +16,11 @@ class Writer:
         """Add one line at the current depth; an empty one stays empty."""
         self._lines.append(self._step * self._depth + text if text else "")
 
+    def gap(self) -> None:
+        """Add an empty line after what is written; none where nothing is, or where there is one."""
+        if self._lines and self._lines[-1]:
+            self._lines.append("")
+
     @contextlib.contextmanager
     def block(self, head: str | None = None, tail: str | None = None) -> Iterator[None]:
         """Indent the lines written inside, between an optional head and tail line."""

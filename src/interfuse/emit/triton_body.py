@@ -59,10 +59,9 @@ class Body(Lines):
 
     def statements(self, body: tuple[Stmt, ...]) -> None:
         """Write statements in order; a loop over a tile writes its body as it is, for the tile is there at once."""
-        for k, s in enumerate(body):
+        for s in body:
             if isinstance(s, Loop):
-                if k:
-                    self.writer.line()
+                self.writer.gap()
                 if self.kernel.axis(s.axis).role is Role.SERIAL:
                     self._serial(s)
                 else:
