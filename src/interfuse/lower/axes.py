@@ -44,7 +44,10 @@ def map_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
     block = lanes_for(cols, target.tile_elements)
     if rows == 1:
         return (Axis("col", cols, Role.GRID, block),)
-    together = lanes_for(rows, target.tile_elements // block)
+    tile = target.tile_elements
+    if 4 * block <= tile and wrap(rows).hi * block >= 4 * target.programs * tile:
+        tile *= 2  # many short rows: the larger the tile, the more of what rows share is read once
+    together = lanes_for(rows, tile // block)
     return (Axis("row", rows, Role.GRID, together), Axis("col", cols, Role.GRID, block))
 
 
@@ -60,9 +63,9 @@ def row_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
     return (Axis("row", domain.rows, Role.GRID, together), Axis("col", cols, Role.TILE, block))
 
 
-def column_axes(domain: Domain, target: Target, scanned: int) -> tuple[Axis, ...]:
+def column_axes(domain: Domain, target: Target, scanned: int, light: bool) -> tuple[Axis, ...]:
     """Columns side by side, and the rows that are reduced or scanned: held at once where they are few. Scans give
-    `scanned` bytes for each row of a column, 0 where there are none.
+    `scanned` bytes for each row of a column, 0 where there are none; `light` says that there is one reduction alone.
     """
     outer, cols = (Axis("outer", domain.rows, Role.GRID),), domain.longest
     if target.backend == "cpp":
@@ -72,7 +75,7 @@ def column_axes(domain: Domain, target: Target, scanned: int) -> tuple[Axis, ...
         return (*outer, *_scanned_axes(domain, target, scanned))
     # The more columns side by side, the longer the pieces that are read: as many as leave two programs a unit.
     held = cols <= min(HELD_TILE // target.lanes, target.row_elements)
-    few = cols <= target.tile_elements // target.lanes
+    few = cols <= target.tile_elements // target.lanes and not light
     most = (target.tile_elements if few else HELD_TILE) // power(cols) if held else 4 * target.lanes
     lanes = lanes_for(domain.inner, most)
     while lanes > target.lanes and wrap(domain.kept).hi < 2 * target.programs * lanes:

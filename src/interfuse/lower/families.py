@@ -26,7 +26,7 @@ from interfuse.ir.index import INF, Dim, at_sizes, coefficient, const, product, 
 from interfuse.ir.index import contiguous_strides as dense
 from interfuse.ir.layout import Layout, laid_over
 from interfuse.ir.node import Node
-from interfuse.ir.ops import SCANS
+from interfuse.ir.ops import REDUCES, SCANS
 from interfuse.lower.accesses import accesses, bounds, size_symbols
 from interfuse.lower.axes import (
     Rows,
@@ -161,7 +161,9 @@ def _plain(work: Work, target: Target, schedule: Schedule) -> _Made:
         return _reducing(work, _as_example(domain, work.sizes, target), target, schedule)
     domain, trace = _map_domain(work, target)
     turned = target.backend == "triton" and _turned(trace, domain)
-    axes = turned_map_axes(domain, target) if turned else map_axes(domain, target)
+    # The more a program does, the less joining parts for itself weighs.
+    roomy = replace(target, tile_elements=2 * target.tile_elements) if work.ahead else target
+    axes = turned_map_axes(domain, target) if turned else map_axes(domain, roomy)
     axes = schedule.placed(axes, target.backend, target.lanes)
     return _Made("map", axes, trace, *statements(trace, axes[-1]))
 
@@ -238,7 +240,11 @@ def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) ->
     elif family == "row":
         axes = row_axes(domain, target)
     else:
-        axes = column_axes(domain, target, sum(compute_type(n.dtype).bytes for n in nodes if n.op in SCANS))
+        scanned = sum(compute_type(n.dtype).bytes for n in nodes if n.op in SCANS)
+        reduces = [n for n in nodes if n.op in REDUCES]
+        narrow = all(product(r.shape) == domain.kept for r in work.roots)
+        light = narrow and len(reduces) == 1 and reduces[0].dtype.bytes <= F32.bytes
+        axes = column_axes(domain, target, scanned, light)
     axes = schedule.placed(over_rows(axes, rows), target.backend, target.lanes)
     if gpu_rows and not turned and schedule.streamed is None:
         made = _weighed(work, domain, target, schedule, rows)

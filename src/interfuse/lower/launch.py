@@ -5,27 +5,42 @@ under which the bits of its reductions repeat.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from interfuse.ir.dtypes import F32
 from interfuse.ir.index import symbols, wrap
 from interfuse.lower.axes import STEP_BYTES, power
-from interfuse.lower.kernel import Axis, Load, Loop, Reduce, Role, Scan, Stmt, Store, varies_over, walk
-from interfuse.lower.target import FEW, FLIGHT_BYTES, HELD_TILE, LIGHT_ROW, LONG_STEP, MOST_STAGES, STAGED_BYTES, Target
+from interfuse.lower.kernel import Axis, Load, Loop, Reduce, Role, Scan, Stmt, Store, step_along, varies_over, walk
+from interfuse.lower.target import (
+    FEW,
+    FLIGHT_BYTES,
+    GPU,
+    HELD_TILE,
+    LIGHT_ROW,
+    LONG_STEP,
+    MOST_STAGES,
+    STAGED_BYTES,
+    Target,
+)
 
 THREAD_BYTES = 128
 """What a thread reads a step beside the sums of columns that it keeps."""
+
+ALIGNED = 8
+"""Elements that rows begin at multiples of where they are read in vectors."""
 
 
 def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) -> int:
     """Warps for the tile of one program, between one and sixteen.
 
-    Eight elements a thread; sixteen where they are written in bytes or turned, where sums are carried, and where warps
-    wait for each other in reductions of what they hold, so that more programs share a multiprocessor and one's wait is
-    another's work; 32 where a thread reduces or scans what it holds first, a long row of narrow elements is held, rows
-    are turned, or a row that a program has to itself is written in bytes; 64 where it does so for a row in one step, or
-    where a row is read and only what it reduces to is written. What a thread takes of columns that it scans is all its
-    own. Where there are a few programs that only add up what they read, four; 32 warps for rows in the longest steps.
-    Beside sums of columns, which a thread keeps, eight vectors of what is read.
+    Eight elements a thread; sixteen where they are written in bytes, where element-wise work has a larger tile, where
+    sums are carried, and where warps wait for each other in reductions of what they hold, so that more programs share a
+    multiprocessor and one's wait is another's work; 32 where a thread reduces what it holds first, a long row of narrow
+    elements is held, rows are turned, or a row that a program has to itself is written in bytes or scanned element by
+    element; 64 where it does so for a row in one step, or where a row is read and only what it reduces to is written.
+    What a thread takes of columns that it scans is all its own. Where there are a few programs that only add up what
+    they read, four; 32 warps for rows in the longest steps. Beside sums of columns, which a thread keeps, eight vectors
+    of what is read.
     """
     body = walk(statements)
     if family == "mixed":
@@ -37,7 +52,7 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
     wide = [s for s in body if isinstance(s, Store) and axes[-1].symbol in symbols(s.index)]
     coded = any(s.arg.dtype.bytes == 1 for s in wide)
     scans = any(isinstance(s, Scan) for s in body)
-    alone = family == "row, resident" and (scans or (coded and len(lanes) == 1))
+    alone = family == "row, resident" and ((coded and len(lanes) == 1) or (scans and _one_by_one(axes[-1], body)))
     programs = math.prod(wrap(a.extent).hi for a in axes if a.role is Role.GRID)
     if not wide and programs <= FEW and not sums and family.startswith("row"):
         return min(32, max(1, elements // 128))
@@ -56,9 +71,15 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
         each = 1024
     else:
         carried = family == "column, streamed" or (family == "row, streamed" and not wide)
-        turned = family == "map" and len(axes) == 2 and min(a.block for a in axes) >= 64
-        each = 512 if coded or carried or turned or axes[-1].role is Role.TILE else 256
+        large = family == "map" and elements > GPU.tile_elements
+        each = 512 if coded or carried or large or axes[-1].role is Role.TILE else 256
     return min(16, max(1, elements // each))
+
+
+def _one_by_one(axis: Axis, body: Iterable[Stmt]) -> bool:
+    """True where neighbours along an axis are not read or written together: rows of odd length, or from the end."""
+    back = any(isinstance(s, (Load, Store)) and step_along(s, axis.symbol) == -1 for s in body)
+    return back or wrap(axis.extent).hi % ALIGNED != 0
 
 
 def _step_bytes(axes: tuple[Axis, ...], body: tuple[Stmt, ...]) -> int:
@@ -105,4 +126,6 @@ def stages_of(family: str, axes: tuple[Axis, ...], body: tuple[Stmt, ...], targe
     beside = -(-math.prod(n for a, n in pieces.items() if a.role is Role.GRID) // target.programs)
     steps = max(n for a, n in pieces.items() if a.role is Role.SERIAL and a.vector == 1)
     wanted = min(1 + -(-FLIGHT_BYTES // (beside * step)), MOST_STAGES, steps)
+    if any(isinstance(s, Scan) for s in walk(body)):  # which has registers for no more
+        wanted = 1
     return max(1, min(max(target.stages, wanted), 1 + STAGED_BYTES // step))
