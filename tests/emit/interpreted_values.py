@@ -138,6 +138,19 @@ def test_odd_rows_beside_weights() -> None:
     cases.check_region(outputs, given, cases.run(kernel, [given[n] for n in reads]))
 
 
+@pytest.mark.parametrize("dtype", (F32, F16), ids=str)
+def test_a_few_rows_in_two_kernels(dtype: DType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(split, "PARTED", 0)
+    monkeypatch.setattr(split, "PART", 128)
+    inputs, outputs = cases.odd_region(dtype, 3, 960)
+    x = np.random.default_rng(5).standard_normal((3, 960)).astype(dtype.numpy)
+    x[1] *= 60
+    x[2, 400] = np.inf
+    region = inputs, outputs[:1]
+    got = parts.in_order(region, GPU, {inputs[0]: x}, lambda k, given, outs: cases.run(k, given))
+    cases.check_region(region[1], {inputs[0]: x}, got)
+
+
 def test_columns_held_at_once() -> None:
     inputs, outputs = cases.softmax_region(F32, 200, 45, axis=0)
     kernel, _ = cases.lowered(inputs, outputs)

@@ -10,13 +10,16 @@ import pytest
 
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import F16, F32, I64
+from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
 from interfuse.lower import split as module
 from interfuse.lower.domain import Domain
-from interfuse.lower.kernel import Kernel
-from interfuse.lower.split import parts_of
+from interfuse.lower.families import Work, lower
+from interfuse.lower.kernel import Kernel, Load, Reduce, walk
+from interfuse.lower.split import parts_of, split
 from interfuse.lower.target import CPU, GPU, Target
 from tests import null_device, online, parts, targets
+from tests.emit import triton_cases as cases
 from tests.judge import judge_region
 
 TARGETS = {"cpu": CPU, "gpu": GPU, "gpu-streamed": targets.GPUS["gpu-streamed"]}
@@ -98,3 +101,14 @@ def test_parts_depend_on_sizes_alone() -> None:
 def test_scans_stay_whole() -> None:
     x = b.placeholder("x", F32, (2, 960))
     assert not parts.works(([x], [b.scan("cumsum", x, 1)]), CPU)
+
+
+def test_a_few_rows_are_joined_by_every_program_that_needs_them() -> None:
+    inputs, outputs = cases.odd_region(F16, 8, 1 << 18)
+    layouts = {n: contiguous(n.shape) for n in (*inputs, *outputs)}
+    works = split(Work((outputs[0],), frozenset(inputs), layouts), GPU)
+    kernel, _ = lower("k", works[-1], GPU)
+    assert len(works) == 2 and kernel.family == "map" and [a.name for a in kernel.axes] == ["part", "row", "col"]
+    assert [s.op for s in walk(kernel.body) if isinstance(s, Reduce)] == ["max", "sum"]
+    assert isinstance(kernel.body[0], Load) and kernel.body[0].param == "x", "on its way before the parts"
+    assert len(split(Work((outputs[0],), frozenset(inputs), layouts), CPU)) == 3

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from interfuse.emit.triton_prelude import operator_text
 from interfuse.ir.dtypes import BF16, F16, F32
-from interfuse.lower.kernel import Kernel, Let, Load, Loop, Reduce, Stmt, Store, Value, operands, walk
+from interfuse.lower.kernel import PART, Kernel, Let, Load, Loop, Reduce, Stmt, Store, Value, operands, walk
 
 LOG2_E = math.log2(math.e)
 
@@ -48,9 +48,12 @@ class _Uses:
         made = self.maker.get(value)
         if isinstance(made, Let) and made.op == "add":
             return self.is_sum(made.args[0])
-        return isinstance(made, Reduce) and (
-            made.op == "expsum" or (made.op == "sum" and self.weight(self.maker.get(made.arg)))
-        )
+        if not isinstance(made, Reduce) or made.op == "expsum":
+            return isinstance(made, Reduce)
+        terms = self.maker.get(made.arg)
+        if isinstance(terms, Let) and terms.op == "mul" and made.axis == PART:  # sums of parts, brought to one maximum
+            terms = self.maker.get(terms.args[1])
+        return made.op == "sum" and self.weight(terms)
 
     def weight(self, s: Stmt | None) -> bool:
         """True for exp(x - max of a row) in f32."""

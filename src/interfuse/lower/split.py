@@ -25,7 +25,7 @@ from interfuse.lower.families import Work, walked
 from interfuse.lower.kernel import PLACES
 from interfuse.lower.scan_parts import split_scans
 from interfuse.lower.statistics import join_statistics
-from interfuse.lower.target import PARTED, Target
+from interfuse.lower.target import FEW, PARTED, Target
 
 PART = 1 << 12
 """Elements of a part at least: what its result takes is then nothing beside what it reads."""
@@ -228,9 +228,11 @@ def _works(
     needed = inside([ends[k] for k in left], work.inputs | made)
     read = dict.fromkeys(i for n in needed for i in n.inputs if i in made)
     layouts = dict(work.layouts) | {n: contiguous(n.shape) for n in (*partial, *rest, *read)}
-    if target.backend == "triton" and domain.kept == 1 and not small and not rest and _joined_anywhere(cuts, needed):
+    few = wrap(domain.kept).hi <= FEW and domain.inner == 1 and not domain.apart
+    if target.backend == "triton" and few and not small and not rest and _joined_anywhere(cuts, needed):
         roots = tuple(ends[k] for k in left)
-        return Work(partial, work.inputs, layouts), Work(work.outputs, work.inputs | held, layouts, roots, ahead=made)
+        ahead = frozenset(n for n in inside(tuple(made), work.inputs | held) if n.op in REDUCES)
+        return Work(partial, work.inputs, layouts), Work(work.outputs, work.inputs | held, layouts, roots, ahead=ahead)
     works = [Work(partial, work.inputs, layouts)] + ([Work(rest, work.inputs, layouts)] if rest else [])
     outputs = (*read, *(work.outputs[k] for k in small))
     works.append(Work(outputs, work.inputs | held, layouts, (*read, *(ends[k] for k in small))))
@@ -243,8 +245,10 @@ def _works(
 
 
 def _joined_anywhere(cuts: list[_Cut], needed: list[Node]) -> bool:
-    """True where every program may as well join all parts for itself: one number each, and nothing else to reduce."""
-    return all(c.node.op in _BINARY for c in cuts) and not any(n.op in REDUCES for n in needed)
+    """True where every program may as well join all parts of a row for itself: a number or two each, and nothing else
+    to reduce.
+    """
+    return all(c.node.op in _BINARY or c.node.op == "expsum" for c in cuts) and not any(n.op in REDUCES for n in needed)
 
 
 def is_small(root: Node, inputs: frozenset[Node], size: Dim) -> bool:

@@ -38,7 +38,10 @@ def totals(work: Work, target: Target) -> tuple[Work, ...]:
         return ()
     late = _above(nodes, set(ends))
     early = _above(nodes, {n for n in kinds if n not in ends})
-    given = tuple(dict.fromkeys(n.inputs[0] for n in ends if n.inputs[0] in early and n.inputs[0] not in late))
+    taken = dict.fromkeys(n.inputs[0] for n in ends if n.inputs[0] not in late)
+    given = tuple(n for n in taken if n in early or _narrows(n, work.inputs))
+    if early.isdisjoint(given):
+        return ()
     first = [k for k, r in enumerate(roots) if r not in late]
     last = [k for k, r in enumerate(roots) if r in late]
     rest = inside([roots[k] for k in last], work.inputs | frozenset(given))
@@ -56,6 +59,12 @@ def totals(work: Work, target: Target) -> tuple[Work, ...]:
         tuple(work.outputs[k] for k in last), work.inputs | frozenset(given), layouts, tuple(roots[k] for k in last)
     )
     return one, *(split(two, target) or (two,))
+
+
+def _narrows(node: Node, inputs: frozenset[Node]) -> bool:
+    """True where a value is fewer bytes than what it is made of: the one program of the totals reads it sooner."""
+    read = {i for n in inside((node,), inputs) for i in n.inputs if i in inputs and i.size == node.size}
+    return node not in inputs and sum(i.dtype.bytes for i in read) > node.dtype.bytes
 
 
 def _above(nodes: list[Node], some: set[Node]) -> set[Node]:

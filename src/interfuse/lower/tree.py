@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from interfuse.ir.index import symbols
+from interfuse.ir.index import symbols, wrap
 from interfuse.ir.ops import TABLE
 from interfuse.lower.kernel import (
     PART,
@@ -31,6 +31,9 @@ from interfuse.lower.kernel import (
     operands,
 )
 from interfuse.lower.trace import Made, Trace
+
+ELEMENTS = 4
+"""Widths that are no multiples of it begin in the middle of vectors of any type."""
 
 CHEAP = 2
 """Flops an element up to which computing a value again beats keeping it in a scratch row."""
@@ -123,7 +126,9 @@ class _Columns:
                 out.append(Store(self.kept[value], self.col.symbol, value))
 
         reduced = [m for m in self.trace.made if isinstance(m, Reduce) and depth[m.arg] == number]
-        if not serial and len(reduced) > 1:  # a program waits at each: all loads are on their way before the first
+        # A program waits at each reduction. Of several, all loads are on their way before the first, and those of rows
+        # of odd widths, which are read element by element, before any.
+        if not serial and (len(reduced) > 1 or (reduced and wrap(self.col.extent).hi % ELEMENTS)):
             for m in self.trace.made:
                 if isinstance(m, Load) and self.wide(m.out) and depth[m.out] == number:
                     bring(m.out)
@@ -198,7 +203,8 @@ def statements(
     """
     first, rest = _ahead(trace.made)
     if col.role is Role.GRID:
-        return (*first, *rest, *trace.stores), ()
+        loads = [m for m in rest if isinstance(m, Load) and not m.picks] if first else []
+        return (*loads, *first, *(m for m in rest if m not in loads), *trace.stores), ()
     trace = replace(trace, made=rest)
     serial = col.role is Role.SERIAL
     columns = _Columns(trace, col)
