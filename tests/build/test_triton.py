@@ -398,7 +398,7 @@ def test_tiles_of_rows_and_columns_keep_to_the_limits(device: str, cache: Path) 
     whole = parts.works(([x], [b.apply("div", wide, b.spread_over(b.reduce("sum", wide, (0, 1)), x, (0, 1)))]), GPU)
     assert len(whole) == 2
     kernels = [cases.lowered(*region)[0] for region in regions]
-    kernels += [lower("part", work, GPU)[0] for work in (*in_parts, *whole)]
+    kernels += [replace(lower("part", work, GPU)[0], follows=True, leads=True) for work in (*in_parts, *whole)]
     profile = find(device)
     for r in compiled([emit(k) for k in kernels], profile, cache):
         assert check(r, profile) is None, r

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 import pytest
 
 from interfuse.base.errors import UnsupportedError
-from interfuse.emit.triton import emit
+from interfuse.emit.triton import chained, emit
 from interfuse.ir.dtypes import BF16, F16, F32, F64, I64, U8, DType
 from interfuse.ir.index import evaluate, sym
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Param, Role, Store, Value
@@ -29,6 +30,17 @@ def flat(count: int, block: int = 1024) -> Kernel:
         (axis,),
         (Load(x, "x", axis.symbol), Store("y", axis.symbol, x)),
     )
+
+
+def test_kernels_that_follow_each_other_overlap_where_the_device_can() -> None:
+    first, last = (emit(replace(flat(1000), leads=k == 0, follows=k == 1)) for k in range(2))
+    assert "gdc_launch_dependents()" in first.text and "gdc_wait()" not in first.text.partition("def copy")[2]
+    assert "    gdc_wait()" in last.text and "    gdc_launch_dependents()" not in last.text
+    for source in (first, last):
+        assert ("CHAINED", 0) in source.constants, "nothing of it unless a launch says so"
+        assert chained(source, "cuda:90") == {"CHAINED": 1, "launch_pdl": True}
+        assert chained(source, "cuda:80") == chained(source, "hip:gfx942") == {}
+    assert chained(emit(flat(1000)), "cuda:90") == {} and "CHAINED" not in emit(flat(1000)).text
 
 
 # --- golden modules

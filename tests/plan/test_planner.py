@@ -9,9 +9,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from interfuse.base.record import Record
+from interfuse.device.table import find
+from interfuse.lower.target import CPU, GPU
 from interfuse.plan.flow import analyse
 from interfuse.plan.plan import KernelStep, LibraryStep, Plan, ProviderStep
-from interfuse.plan.planner import library_plan
+from interfuse.plan.planner import library_plan, plan
 from tests.plan.made import PROFILE, captured, planned
 
 X, Y, W, V = torch.randn(16, 32), torch.randn(16, 32), torch.randn(48, 32), torch.randn(32)
@@ -23,6 +26,15 @@ def blocks_of(y: torch.Tensor) -> torch.Tensor:
     """Each block of eight over its largest; `abs` goes to the kernel of the blocks, not to the one before."""
     parts = y.view(16, 4, 8)
     return parts / parts.abs().amax(-1, keepdim=True)
+
+
+def test_kernels_of_parts_overlap_on_a_gpu() -> None:
+    graph = captured(lambda x: torch.softmax(x, -1), torch.randn(2, 131072))
+    for target, overlap in ((GPU, True), (CPU, False)):
+        (region,) = plan(graph, target, find("H100"), Record()).regions
+        steps = next(c.steps for c in region.candidates if c.label.endswith("in parts"))
+        ways = [(s.kernel.follows, s.kernel.leads) for s in steps if isinstance(s, KernelStep)]
+        assert ways == ([(False, True), (True, True), (True, False)] if overlap else [(False, False)] * 3)
 
 
 def names(plan: Plan) -> list[str]:

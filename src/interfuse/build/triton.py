@@ -18,7 +18,7 @@ from interfuse.base.errors import BuildError, CompilerMissingError
 from interfuse.base.keys import digest
 from interfuse.build.resources import Resources
 from interfuse.build.workers import SECONDS, workers_of
-from interfuse.emit.triton import TritonSource, options
+from interfuse.emit.triton import TritonSource, chained, options
 
 
 def compile_offline(
@@ -65,15 +65,18 @@ def key(source: TritonSource, target: str) -> str:
 
 
 def _job(source: TritonSource, target: str, assembly: bool) -> dict[str, Any]:
+    own = chained(source, target)
+    constants = {n: own.get(n, v) for n, v in source.constants}
+    launch = {n: v for n, v in own.items() if n not in constants}
     return {
         "text": source.text,
         "entry": source.entry,
         "arguments": source.arguments,
-        "constants": source.constants,
+        "constants": tuple(constants.items()),
         "warps": source.warps,
         "target": target,
         "assembly": assembly,
-        "options": options(target.split(":")[0], source.flushes),
+        "options": options(target.split(":")[0], source.flushes) | launch,
     }
 
 

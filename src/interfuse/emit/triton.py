@@ -31,6 +31,10 @@ TABLE = (("table_ptr", "*i64"), ("members", "i32"))
 """Arguments of a packed kernel. The table has a column after the other, each with an entry a member: its first program,
 then the addresses of its buffers, then its sizes."""
 
+CHAINED, OVERLAPPING = "CHAINED", 90
+"""The constexpr of kernels that overlap with the one before or behind, and the first of NVIDIA's architectures that
+launches them so."""
+
 ALIGN = "ALIGN"
 """The constexpr of a packed kernel: what all addresses are multiples of, in bytes."""
 
@@ -93,6 +97,7 @@ def emit(kernel: Kernel) -> TritonSource:
     constants = tuple((n, v) for n, v in sizes if re.search(rf"\b{n}\b", head + statements))
     even = even_symbols(kernel, body.lanes)
     constants += ((EVEN, 1),) if even else ()
+    constants += ((CHAINED, 0),) if kernel.follows or kernel.leads else ()
     arguments = tuple((f"{p.name}_ptr", f"*{prelude.SIGNATURE[p.dtype]}") for p in kernel.params)
     arguments += tuple((s, "i32") for s in kernel.symbols)  # what Triton takes them for, until one passes 2^31 - 1
     fixed = kernel.symbols
@@ -107,12 +112,22 @@ def emit(kernel: Kernel) -> TritonSource:
     functions.append(f"@triton.jit{special}\n{_wrapped(f'def {entry}({spelled}):')}\n{head}\n{statements}")
     code = "\n\n".join(functions)
     imports = "import triton\nimport triton.language as tl\n"
+    if CHAINED in code:
+        imports += "from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait\n"
     if "libdevice." in code:
         imports += "from triton.language.extra import libdevice\n"
     module = f'"""{_doc(kernel, grid)}\n"""\n{imports}\n\n{code}'
     tiles = tuple((a.extent, a.block) for a in kernel.tiles)
     beyond = emit(kernel.beyond) if kernel.beyond is not None else None
     return TritonSource(module, entry, arguments, constants, grid, kernel.warps, even, flushes, tiles, beyond)
+
+
+def chained(source: TritonSource, target: str) -> dict[str, int]:
+    """The constant that lets a kernel start while the one before it ends, and the launch that allows it, where `source`
+    has the constant and the target ("cuda:90", ...) can do that.
+    """
+    able = target.startswith("cuda:") and int(target.split(":")[1]) >= OVERLAPPING
+    return {CHAINED: 1, "launch_pdl": True} if able and any(n == CHAINED for n, _ in source.constants) else {}
 
 
 def options(kind: str, flushes: bool) -> dict[str, bool]:
@@ -170,6 +185,12 @@ def _head(kernel: Kernel, body: Body) -> str:
                 with writer.block(f"if {EVEN}:"):
                     for name in even:
                         writer.line(f"{name} = {name} // {MULTIPLE} * {MULTIPLE}  # changes nothing, but tells Triton")
+            if kernel.follows or kernel.leads:
+                with writer.block(f"if {CHAINED}:"):
+                    if kernel.follows:
+                        writer.line("gdc_wait()  # for what the kernel before this one writes")
+                    if kernel.leads:
+                        writer.line("gdc_launch_dependents()")
             if several:
                 writer.line("program = tl.program_id(0)")
         if body.nothing:

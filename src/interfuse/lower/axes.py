@@ -75,8 +75,9 @@ def column_axes(domain: Domain, target: Target, scanned: int, light: bool) -> tu
         return (*outer, *_scanned_axes(domain, target, scanned))
     # The more columns side by side, the longer the pieces that are read: as many as leave two programs a unit.
     held = cols <= min(HELD_TILE // target.lanes, target.row_elements)
-    few = cols <= target.tile_elements // target.lanes and not light
-    most = (target.tile_elements if few else HELD_TILE) // power(cols) if held else 4 * target.lanes
+    few = cols <= target.tile_elements // target.lanes
+    tile = 2 * target.tile_elements if light else target.tile_elements
+    most = (tile if few else HELD_TILE) // power(cols) if held else 4 * target.lanes
     lanes = lanes_for(domain.inner, most)
     while lanes > target.lanes and wrap(domain.kept).hi < 2 * target.programs * lanes:
         lanes //= 2

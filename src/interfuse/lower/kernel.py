@@ -284,6 +284,8 @@ class Kernel:
     kernel runs for several members in one launch, each with buffers and sizes of its own; everything else here says
     what it does for one of them. Where a tile's axis has an extent that may pass its block, `beyond` is the kernel that
     serves such sizes, with the same parameters and no other symbols: each launch takes the one that its sizes allow.
+    A kernel that `follows` is launched right behind one that `leads`, and may start before that one has ended; it waits
+    for it first.
     """
 
     name: str
@@ -298,6 +300,8 @@ class Kernel:
     packed: bool = False
     stages: int = 1
     beyond: Kernel | None = None
+    follows: bool = False
+    leads: bool = False
 
     @property
     def tiles(self) -> tuple[Axis, ...]:

@@ -58,9 +58,15 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
         return min(32, max(1, elements // 128))
     if weighed and wide and axes[-1].block >= LONG_STEP:
         return 32
+    single = [s for s in body if isinstance(s, Reduce)]
+    light = not wide and len(single) == 1 and single[0].arg.dtype.bytes <= F32.bytes and elements < HELD_TILE
     if family.startswith("column") and scans:
         each = 32 * axes[-1].block * max(1, axes[-2].each)
-    elif (family == "row, resident" and not wide) or (weighed and wrap(axes[-1].extent).hi <= axes[-1].block):
+    elif (
+        (family == "row, resident" and not wide)
+        or (family == "column" and light)
+        or (weighed and wrap(axes[-1].extent).hi <= axes[-1].block)
+    ):
         each = 2048
     elif (
         weighed

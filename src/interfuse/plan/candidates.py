@@ -8,7 +8,7 @@ provider's form, with the activation that follows it in the epilogue where the p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.cost.estimate import Estimate, in_turn
@@ -126,8 +126,11 @@ def in_parts(calls: frozenset[int], context: Context) -> tuple[KernelStep, ...]:
         steps: list[KernelStep] = []
         try:
             whole = _work(calls, context)
-            for work in mixed(whole, target) or totals(whole, target) or split(whole, target):
+            works = mixed(whole, target) or totals(whole, target) or split(whole, target)
+            for k, work in enumerate(works):
                 kernel, reads = lower("kernel", work, target)
+                if target.backend == "triton":
+                    kernel = replace(kernel, follows=k > 0, leads=k < len(works) - 1)
                 steps.append(KernelStep(kernel, reads, work.outputs, work=work))
         except UnsupportedError:
             steps = []

@@ -124,7 +124,7 @@ def _step(step: KernelStep, schedule: Schedule, device: Place) -> KernelStep:
     of = step.kernel
     kernel, reads = lower(_named(of.name, schedule), step.work, device.target, of.doc, schedule)
     check_over(kernel, reads, step.outputs, dict(step.over))
-    return replace(step, kernel=kernel, inputs=reads)
+    return replace(step, kernel=replace(kernel, follows=of.follows, leads=of.leads), inputs=reads)
 
 
 def _pack(step: PackStep, schedule: Schedule, device: Place) -> PackStep:

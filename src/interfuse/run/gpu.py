@@ -6,6 +6,7 @@ TRITON_INTERPRET=1 the same launcher runs on CPU tensors, with NumPy standing in
 
 from __future__ import annotations
 
+import functools
 import linecache
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ from interfuse.base.keys import short
 from interfuse.build.resources import Resources
 from interfuse.device import table
 from interfuse.device.profile import DeviceProfile
-from interfuse.emit.triton import TritonSource, options
+from interfuse.emit.triton import TritonSource, chained, options
 from interfuse.emit.triton_even import EVEN, MULTIPLE
 from interfuse.ir.index import evaluate
 from interfuse.lower.kernel import Kernel
@@ -38,7 +39,7 @@ class Launcher:
         self._constants = (
             dict(source.constants) | {"num_warps": source.warps} | (options(kind, source.flushes) if kind else {})
         )
-        self._symbols = kernel.symbols
+        self._symbols, self._chained = kernel.symbols, kernel.follows or kernel.leads
         self._in_vectors = any(a.vector > 1 for a in kernel.axes)
         self._reads = sum(p.mode == "in" for p in kernel.params)
         self._beyond = load(source.beyond, kernel.beyond) if source.beyond and kernel.beyond else None
@@ -66,6 +67,8 @@ class Launcher:
         above.
         """
         constants = {**self._constants, **constants}
+        if self._chained and device.type == "cuda":
+            constants |= chained(self.source, _architecture(device.index))
         try:
             if device.type == "cuda" and device.index != torch.cuda.current_device():
                 with torch.cuda.device(device):
@@ -80,6 +83,15 @@ class Launcher:
             ) from error
         if self.resources is None and compiled is not None:
             self.resources = _resources(self.source, compiled)
+
+
+@functools.cache
+def _architecture(index: int | None) -> str:
+    """The architecture of a GPU here, as targets are spelled; "" for a HIP device."""
+    if torch.version.hip:
+        return ""
+    major, minor = torch.cuda.get_device_capability(index)
+    return f"cuda:{major * 10 + minor}"
 
 
 def _whole(tensor: torch.Tensor) -> torch.Tensor:
