@@ -138,6 +138,11 @@ def test_odd_rows_beside_weights() -> None:
     cases.check_region(outputs, given, cases.run(kernel, [given[n] for n in reads]))
 
 
+@pytest.mark.parametrize("aligned", (True, False))
+def test_odd_rows_in_any_buffer(aligned: bool) -> None:
+    cases.check_odd_rows(F16, 9, 131, aligned, "cpu", replace(GPU, row_elements=32, tile_elements=8))
+
+
 @pytest.mark.parametrize("dtype", (F32, F16), ids=str)
 def test_a_few_rows_in_two_kernels(dtype: DType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(split, "PARTED", 0)
