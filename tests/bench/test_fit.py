@@ -18,7 +18,7 @@ H200 = find("H200")
 
 
 def _kernel(moved: float, slots: float) -> dict[str, Any]:
-    f = Features(4096, 8, 2048, moved, moved / 2, moved, moved / 512, 0.0, 0.0, slots, 0.0, 0.0, 0.0, 0, 0.0)
+    f = Features(4096, 8, 2048, moved, moved / 2, moved, moved / 512, 0.0, 0.0, slots, 0.0, 0.0, 0.0, 0.0)
     return {"kernel": "k", "features": asdict(f)}
 
 
