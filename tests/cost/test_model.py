@@ -63,7 +63,7 @@ def test_rows_of_odd_width_ask_for_one_element_a_thread() -> None:
     even, odd = (features(softmax(64, cols), {}) for cols in (4096, 4095))
     assert odd.requests / even.requests == pytest.approx(4, rel=0.01)
     slow, fast = (kernel_estimate(softmax(8192, cols), H200).seconds for cols in (4095, 4096))
-    assert slow > 1.05 * fast
+    assert slow > 1.02 * fast
 
 
 def test_reading_across_rows_asks_for_whole_sectors() -> None:
@@ -76,7 +76,7 @@ def test_reading_across_rows_asks_for_whole_sectors() -> None:
 
 
 def test_what_is_read_again_comes_from_memory_where_the_cache_has_lost_it() -> None:
-    near = features(softmax(4096, 4096, replace(GPU, row_elements=64)), {})
+    near = replace(features(softmax(4096, 4096, replace(GPU, row_elements=64)), {}), span=1e3)
     far = replace(near, span=1e6)
     parts = [dict(predicted(f, H200).parts)["memory"] for f in (replace(near, again=0), near, far)]
     assert parts[0] == parts[1] < parts[2]
