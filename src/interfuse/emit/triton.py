@@ -131,6 +131,11 @@ def chained(source: TritonSource, target: str) -> dict[str, int]:
     return {CHAINED: 1, "launch_pdl": True} if able and any(n == CHAINED for n, _ in source.constants) else {}
 
 
+def warps_on(kind: str, warps: int) -> int:
+    """The warps of a program on "cuda" or "hip": a program has 1024 threads at most, and a warp of "hip" 64."""
+    return min(warps, 16) if kind == "hip" else warps
+
+
 def options(kind: str, flushes: bool) -> dict[str, bool]:
     """Compiler options for "cuda" or "hip": no contraction of a * b + c, which would round otherwise than eager does
     and can move a floor or a comparison; no flushing of subnormals inside libdevice but where the source `flushes`.
