@@ -17,7 +17,9 @@ from interfuse.base.errors import OptionError
 from interfuse.base.knobs import current, override
 from interfuse.base.store import Store
 from interfuse.driver import tune as tuning
+from interfuse.driver.begin import begin
 from interfuse.lower.schedule import Schedule
+from interfuse.plan.schedules import Asked
 from interfuse.tune import race
 from interfuse.tune.choice import Choice, lock_text, read_lock, stored_key
 from tests.cli.sample import invoke, work_in
@@ -85,6 +87,25 @@ def test_an_asked_schedule_comes_back_from_a_lock_file(folder: Path) -> None:
     assert "col 64" in shown
 
 
+def _locked(**values: object) -> str:
+    entry = {"candidate": "fused: map", "gain": 1.5, "region": "add", "schedules": [], **values}
+    return json.dumps({"version": 1, "regions": {"a": entry}})
+
+
+WRONG: tuple[dict[str, object], ...] = (
+    {"gain": float("nan")},
+    {"gain": -1},
+    {"gain": "much"},
+    {"schedules": [{"warps": "4"}]},
+    {"schedules": [{"stages": 2.5}]},
+    {"schedules": [{"blocks": [["row", "1"]]}]},
+    {"schedules": [{"blocks": [["row", 2.5]]}]},
+    {"schedules": [{"streamed": "yes"}]},
+    {"schedules": [{"wraps": 4}]},
+    {"schedules": 3},
+)
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -92,6 +113,7 @@ def test_an_asked_schedule_comes_back_from_a_lock_file(folder: Path) -> None:
         ("{", "is no JSON"),
         ('{"version": 9, "regions": {}}', "is not of version 1"),
         ('{"version": 1, "regions": {"a": {}}}', "has a broken entry"),
+        *((_locked(**wrong), "has a broken entry") for wrong in WRONG),
     ],
 )
 def test_a_broken_lock_file_is_one_sentence(folder: Path, text: str | None, why: str) -> None:
@@ -99,6 +121,29 @@ def test_a_broken_lock_file_is_one_sentence(folder: Path, text: str | None, why:
         (folder / "lock.json").write_text(text)
     with pytest.raises(OptionError, match=why):
         interfuse.compile(_model()[0], lock="lock.json")
+
+
+@pytest.mark.parametrize(
+    "schedules",
+    [
+        (Schedule((("outer", 1), ("row", 1), ("col", 1 << 40))),),
+        (Schedule(stages=-1),),
+        (Schedule(warps=3),),
+        (None, Schedule(warps=1)),
+    ],
+    ids=str,
+)
+def test_a_choice_that_no_kernel_can_have_is_told_of(folder: Path, schedules: Asked) -> None:
+    function, x = _model()
+    with override(race=False):
+        (key, (region, *_)) = next(
+            iter(tuning._todo(begin(function, (x,), {}, {}, stop="plan").backend.compiled).items())
+        )
+        label = next(c.label for c in region.candidates if c.family != "library")
+        (folder / "lock.json").write_text(lock_text({key: Choice(label, schedules)}))
+        ledger = interfuse.explain(function, (x,), measure=False, lock="lock.json")
+    assert "cannot be had" in str(ledger.warnings) and not ledger.fallbacks
+    assert "predicted" in ledger.regions[0].reason
 
 
 def test_a_lock_file_of_elsewhere_is_told_of(folder: Path) -> None:

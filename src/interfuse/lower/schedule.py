@@ -24,6 +24,9 @@ HELD = 1 << 16
 FEWEST, MOST = 128, HELD
 """Elements that a GPU program may be asked to take at once."""
 
+VECTORS = 64
+"""Vectors that a CPU kernel may be asked to take at once."""
+
 EACH = (2, 64)
 """Elements of a thread at once, at least and at most; a program has a warp at least."""
 
@@ -53,6 +56,8 @@ class Schedule:
         wanted, names = dict(self.blocks), {a.name for a in axes}
         if self.warps is not None and self.warps not in WARPS:
             raise UnsupportedError(f"the schedule {self}: a program has {', '.join(map(str, WARPS))} warps")
+        if self.stages is not None and self.stages not in STAGES:
+            raise UnsupportedError(f"the schedule {self}: a loop has {', '.join(map(str, STAGES))} stages")
         if not names.issuperset(wanted):
             raise UnsupportedError(f"the schedule {self} names other axes than {', '.join(a.name for a in axes)}")
         for a in axes:
@@ -69,9 +74,15 @@ class Schedule:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Schedule:
-        """The schedule that `to_json` wrote."""
-        blocks = tuple((str(name), int(block)) for name, block in value.get("blocks", ()))
-        return Schedule(blocks, value.get("warps"), value.get("stages"), value.get("streamed"))
+        """The schedule that `to_json` wrote. ValueError for anything else."""
+        blocks = tuple((name, block) for name, block in value.get("blocks", ()))
+        warps, stages, streamed = (value.get(name) for name in ("warps", "stages", "streamed"))
+        counts = [block for _, block in blocks] + [n for n in (warps, stages) if n is not None]
+        if any(type(n) is not int for n in counts) or not all(isinstance(name, str) for name, _ in blocks):
+            raise ValueError(f"no schedule: {value}")
+        if streamed not in (None, True, False) or set(value) - {"blocks", "warps", "stages", "streamed"}:
+            raise ValueError(f"no schedule: {value}")
+        return Schedule(blocks, warps, stages, streamed)
 
     def __str__(self) -> str:
         said = [f"{name} {block}" for name, block in self.blocks]
@@ -125,9 +136,9 @@ def _allowed(axis: Axis, block: int, axes: tuple[Axis, ...], backend: str, lanes
     if any(a.among == axis.name for a in axes):
         return block == 1
     if backend == "triton":
-        return axis.role is not Role.TILE and block > 0 and block & (block - 1) == 0
+        return axis.role is not Role.TILE and 0 < block <= HELD and block & (block - 1) == 0
     beside = axis.role is Role.GRID and axis.block > 1 and axes[-1].role is Role.SERIAL
-    return beside and block > 0 and block % lanes == 0
+    return beside and 0 < block <= VECTORS * lanes and block % lanes == 0
 
 
 def _blocks(axis: Axis) -> list[int]:

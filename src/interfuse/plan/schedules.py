@@ -110,6 +110,8 @@ def rescheduled(candidate: Candidate, asked: Sequence[Schedule | None], name: st
         elif isinstance(step, PackStep) and schedule is not None:
             step = _pack(step, schedule, device)
         steps.append(step)
+    if next(wanted, None) is not None:
+        raise UnsupportedError(f"{candidate.label} has fewer than {len(asked)} kernels")
     gained = sum(_seconds(s, device) for s in steps) - sum(_seconds(s, device) for s in candidate.steps)
     seconds = max(candidate.estimate.seconds + gained * candidate.estimate.factor, 0.0)
     return replace(

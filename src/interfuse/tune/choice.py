@@ -9,6 +9,7 @@ Choices are taken before a program is made and never while it runs, so its bits 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,7 +50,8 @@ class Choice:
         """The choice that `to_json` wrote; None where the value is something else."""
         try:
             asked = tuple(None if s is None else Schedule.from_json(s) for s in value["schedules"])
-            return Choice(str(value["candidate"]), asked, float(value["gain"]), str(value["region"]))
+            gain = float(value["gain"])
+            return Choice(str(value["candidate"]), asked, gain, str(value["region"])) if 0 < gain < math.inf else None
         except (KeyError, TypeError, ValueError, AttributeError):
             return None
 
