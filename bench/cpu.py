@@ -6,6 +6,10 @@ process, each after each other one equally often. Each case is measured in two m
 library is by default, where outputs of 32 MiB and more are mapped anew at each call (Interfuse's and the twin's lie in
 its pool of pages), and "reused", where it is told to keep freed memory.
 
+Beside the twin, a bare loop over the same bytes, runs the phase twin where there is one (bench/phases.py): Interfuse's
+kernel without its arithmetic, into results that are there already. What passes over a row in the caches cost by
+themselves is the difference between the two.
+
 Wall time is the median of the rounds with its 95% interval; `best` is the quickest round and `cpu_ms` the median of
 the process's CPU time, for machines that others work on too: `load` tells how many did.
 """
@@ -21,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +37,13 @@ from rich.table import Table
 import interfuse
 from bench.common import RESULTS, circumstances, commit, save
 from bench.cpu_cases import CASES, DTYPES, SIZES, TWINS
-from interfuse.base.knobs import override
+from bench.phases import bare
+from interfuse.base.knobs import current, override
+from interfuse.base.record import Record
+from interfuse.capture.torch_types import to_torch
+from interfuse.driver.backend import Backend
+from interfuse.driver.options import read
+from interfuse.plan.plan import KernelStep
 from interfuse.tune.bench import summary
 
 PATH = RESULTS / "cpu.json"
@@ -119,7 +130,33 @@ def contenders_of(name: str) -> tuple[dict[str, Work], int]:
         "twin": (interfuse.compile(twin.function, dynamic=False, race=False), inputs[: twin.reads]),
     }
     whole = inputs[0].numel() * inputs[0].element_size()
-    return {k: _bound(f, args) for k, (f, args) in made.items()}, whole * (twin.reads + twin.writes)
+    works = {k: _bound(f, args) for k, (f, args) in made.items()}
+    phases = phase_twin(case.function, inputs)
+    return works | ({"phases": phases} if phases else {}), whole * (twin.reads + twin.writes)
+
+
+def phase_twin(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> Work | None:
+    """The kernel that Interfuse makes of a function, without its arithmetic; None where it is not one kernel that has
+    such a twin.
+    """
+    backend = Backend(read("no-race"))
+    torch.compile(lambda *a: function(*a), backend=backend, dynamic=False)(*inputs)
+    (made,) = backend.compiled
+    regions, device = (made.plan.regions if made.plan else ()), made.stages.device
+    steps = [s for r in regions for c in r.candidates if c.launches == 1 for s in c.steps if isinstance(s, KernelStep)]
+    if len(regions) != 1 or not steps or device is None:
+        return None
+    step = steps[0]
+    try:
+        kernel = bare(step.kernel)
+    except ValueError:
+        return None
+    launchers, failed = device.build((kernel,), current(), Record())
+    if failed:
+        return None
+    given = dict(zip((i.node for i in made.stages.graphs["capture"].inputs), inputs, strict=True))
+    outs = [torch.empty(p.shape, dtype=to_torch(p.dtype)) for p in kernel.params if p.mode == "out"]
+    return partial(launchers[kernel.name], [*(given[n] for n in step.inputs), *outs])
 
 
 def _bound(function: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> Work:
@@ -140,7 +177,9 @@ def measure(name: str, count: int) -> dict[str, Any]:
 def table(cases: Mapping[str, Any], mode: str) -> Table:
     """Milliseconds by the median, how many times faster than the others, and the share of the twin's speed."""
     out = Table(
-        "case", "eager ms", "inductor ms", "interfuse ms", "twin ms", "x eager", "x inductor", "of the twin", title=mode
+        *("case", "eager ms", "inductor ms", "interfuse ms", "twin ms", "phases ms"),
+        *("x eager", "x inductor", "of the twin", "of the phases"),
+        title=mode,
     )
     for name in sorted(cases, key=lambda n: NAMES.index(n) if n in NAMES else len(NAMES)):
         found = cases[name].get(mode)
@@ -150,10 +189,11 @@ def table(cases: Mapping[str, Any], mode: str) -> Table:
         ours = ms["interfuse"]
         out.add_row(
             name,
-            *(f"{ms[k]:.3f}" for k in ("eager", "inductor", "interfuse", "twin")),
+            *(f"{ms[k]:.3f}" if k in ms else "" for k in ("eager", "inductor", "interfuse", "twin", "phases")),
             f"{ms['eager'] / ours:.2f}x",
             f"{ms['inductor'] / ours:.2f}x",
             f"{ms['twin'] / ours:.0%}",
+            f"{ms['phases'] / ours:.0%}" if "phases" in ms else "",
         )
     return out
 

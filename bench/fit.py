@@ -36,7 +36,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import fit_measure
-from bench.common import RESULTS, circumstances, commit, save
+from bench.common import RESULTS, circumstances, commit
 from bench.memory import alone
 from bench.memory_cases import CASES
 from interfuse.base.knobs import current, override
@@ -108,7 +108,7 @@ def step_estimate(step: Row, profile: DeviceProfile, fit: Fit) -> Estimate:
 
 def candidate_us(steps: Sequence[Row], profile: DeviceProfile, fit: Fit) -> float:
     """Predicted microseconds of a candidate."""
-    each = [e for s in steps if (e := step_estimate(s, profile, fit)).seconds]
+    each = [e for s in steps if (e := step_estimate(s, profile, fit)).seconds for _ in range(s.get("times", 1))]
     return one_after_other(each, profile).seconds * 1e6
 
 
@@ -245,6 +245,14 @@ def details(regions: Sequence[Raced], profile: DeviceProfile, fit: Fit, only: Se
 # --- Commands.
 
 
+def keep(path: Path, data: Row) -> None:
+    """Write the data file whole, a case a line."""
+    cases = ",\n".join(f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in data["cases"].items())
+    rest = json.dumps({k: v for k, v in data.items() if k != "cases"}, indent=1)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'{rest[:-2]},\n "cases": {{\n{cases}\n }}\n}}\n', encoding="utf-8")
+
+
 def run_measure(args: argparse.Namespace) -> None:
     """Measure and write the data file after each case. Processes plan and build side by side; one at a time times."""
     data = json.loads(args.out.read_text()) if args.out.exists() else {"cases": {}}
@@ -266,7 +274,7 @@ def run_measure(args: argparse.Namespace) -> None:
         for line in _lines(children):
             name, row = json.loads(line)
             data["cases"][name] = row
-            save(args.out, data)
+            keep(args.out, data)
 
 
 def _lines(children: Sequence[subprocess.Popen[str]]) -> Iterator[str]:
@@ -313,7 +321,7 @@ def run_count(args: argparse.Namespace, console: Console) -> None:
                     continue
                 for old, new in zip(c["steps"], steps, strict=True):
                     old |= new
-        save(args.out, data)
+        keep(args.out, data)
 
 
 def main() -> int:
@@ -343,7 +351,7 @@ def main() -> int:
     data = json.loads(args.out.read_text())
     regions, profile, fit = raced(data), profile_of(data), FITTED
     data["judged"] = judged(regions, profile, FITTED)
-    save(args.out, data)
+    keep(args.out, data)
     if args.command == "fit" and not args.no_fit:
         fit = fitted([r for r in regions if not r.held_back], profile, fit)
         console.print(fit)

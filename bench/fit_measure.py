@@ -39,7 +39,7 @@ from interfuse.ir.node import topological
 from interfuse.lower.canonical import canonical
 from interfuse.lower.kernel import Kernel
 from interfuse.plan.candidates import LAUNCHES
-from interfuse.plan.plan import KernelStep, LibraryStep, PackStep, Plan, ProviderStep, Region, Step
+from interfuse.plan.plan import Candidate, KernelStep, LibraryStep, PackStep, Plan, ProviderStep, Region, Step
 from interfuse.run.views import concrete, relaid
 from interfuse.tune import trial
 from interfuse.tune.bench import compare
@@ -114,10 +114,23 @@ def told(step: Step, plan: Plan) -> Row:
     return {"call": step.provider, "provided": found}
 
 
+def steps_of(candidate: Candidate, plan: Plan) -> list[Row]:
+    """What the cost model is told of a candidate; equal steps once, with how often."""
+    found: list[Row] = []
+    for step in candidate.steps:
+        row = told(step, plan)
+        same = next((f for f in found if f == row | {"times": f["times"]}), None)
+        if same is None:
+            found.append(row | {"times": 1})
+        else:
+            same["times"] += 1
+    return found
+
+
 def counted(case: Case, device: Device) -> list[list[Row]]:
     """For each raced region of the case its candidates without times."""
     return [
-        [{"label": c.label, "steps": [told(s, p) for s in c.steps]} for c in r.candidates]
+        [{"label": c.label, "steps": steps_of(c, p)} for c in r.candidates]
         for p in planned(case, device)
         for r in raced(p)
     ]
@@ -157,7 +170,7 @@ def timed(region: Region, plan: Plan, launchers: Mapping[str, Any]) -> Iterator[
             failed[c.label] = f"{type(error).__name__}: {str(error)[:120]}"
     found = compare(runs, "cuda", ROUNDS)
     for c in region.candidates:
-        row: Row = {"label": c.label, "steps": [told(s, plan) for s in c.steps]}
+        row: Row = {"label": c.label, "steps": steps_of(c, plan)}
         if c.label in found:
             yield row | {"us": round(found[c.label].median * 1e6, 2), "spread": round(found[c.label].spread, 3)}
         else:

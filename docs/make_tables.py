@@ -104,12 +104,26 @@ def first() -> str:
     return f"{_rows(head, rows)}\n\n{_where(data['circumstances'], 'first_cpu.json')}"
 
 
+def fit() -> str:
+    """How far predictions lie from measured times, and how often what they rank first is the fastest."""
+    data = _read("fit_cuda.json")
+    rows = []
+    for name, part in data["judged"].items():
+        off = (f"{part[kind][n]:.0%}" for kind in ("all", "ours") for n in ("median", "ninth decile"))
+        right = f"{part['ranked right']} of {part['regions']}"
+        rows.append((f"{part['cases']} cases {name}", str(part["all"]["candidates"]), *off, right))
+    errors = ("median error", "ninth decile", "median of our kernels", "ninth decile of our kernels")
+    head = ("predicted against measured", "candidates", *errors, "ranked first is the fastest, or within 5%")
+    return f"{_rows(head, rows)}\n\n{_where(data['circumstances'], 'fit_cuda.json')}"
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "models_cpu": lambda: models("models_cpu.json"),
     "kernels_cpu": kernels_cpu,
     "first_cpu": first,
     "models_cuda": lambda: models("models_cuda.json"),
     "memory_cuda": memory_cuda,
+    "fit": fit,
 }
 """Every table by the name in its markers."""
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.fit import candidate_us, errors, fitted, losses, ninth_decile, raced
+from bench.common import RESULTS
+from bench.fit import candidate_us, errors, fitted, judged, keep, losses, ninth_decile, profile_of, raced
 from bench.memory_cases import CASES
 from interfuse.cost.features import Features
 from interfuse.cost.library import Asked
@@ -18,7 +21,7 @@ H200 = find("H200")
 
 
 def _kernel(moved: float, slots: float) -> dict[str, Any]:
-    f = Features(4096, 8, 2048, moved, moved / 2, moved, moved / 512, 0.0, 0.0, slots, 0.0, 0.0, 0.0, 0, 0.0)
+    f = Features(4096, 8, 2048, moved, moved / 2, moved, moved / 512, 0.0, 0.0, slots, 0.0, 0.0, 0.0, 0.0)
     return {"kernel": "k", "features": asdict(f)}
 
 
@@ -66,3 +69,20 @@ def test_fitting_finds_numbers_that_explain_the_times() -> None:
     regions = raced(_data(fit=true))[::6]
     found = fitted(regions, H200, FITTED)
     assert max(errors(regions, H200, found)) < 0.05 < max(errors(regions, H200, FITTED))
+
+
+def test_the_data_file_says_how_far_off_the_model_is() -> None:
+    data = json.loads((RESULTS / "fit_cuda.json").read_text(encoding="utf-8"))
+    found = judged(raced(data), profile_of(data), FITTED)
+    assert found == data["judged"], "the cost model has changed: run python -m bench.fit --no-fit, docs/make_tables.py"
+    held_back = found["held back"]
+    assert held_back["all"]["median"] <= 0.15
+    assert held_back["all"]["ninth decile"] <= 0.40
+    assert held_back["ranked right"] >= 0.9 * held_back["regions"]
+
+
+def test_a_data_file_is_whole_json_a_case_a_line(tmp_path: Path) -> None:
+    keep(tmp_path / "x.json", {"profile": {}, "cases": {"a": {"k": [1]}, "b": {}}})
+    text = (tmp_path / "x.json").read_text(encoding="utf-8")
+    assert json.loads(text) == {"profile": {}, "cases": {"a": {"k": [1]}, "b": {}}}
+    assert '  "a": {"k": [1]},\n' in text

@@ -548,6 +548,13 @@ CASES = {
         args(of(2, 3, 4), of(3), of(3, seed=2), of(3, seed=5), lambda d: plain(d, 3).abs(), 0.1, 1e-5),
         args(of(2, 3), None, None, of(3, seed=5), lambda d: plain(d, 3).abs(), 0.1, 1e-5),
     ),
+    "_native_batch_norm_legit_functional": all_of(
+        args(of(2, 3, 4), of(3), of(3, seed=2), of(3, seed=5), of(3, seed=6), True, 0.1, 1e-5),
+        args(of(4, 3), None, None, of(3, seed=5), of(3, seed=6), True, 0.3, 1e-5),
+    ),
+    "native_batch_norm_backward": args(
+        of(2, 3, 4), of(2, 3, 4, seed=1), of(3), of(3), of(3), of(3, seed=2), of(3, seed=3), True, 1e-5, [True] * 3
+    ),
     "native_group_norm": all_of(
         args(of(2, 4, 3), of(4), of(4, seed=2), 2, 4, 3, 2, 1e-5), args(of(2, 4, 3), None, None, 2, 4, 3, 4, 1e-5)
     ),
@@ -561,6 +568,8 @@ ROUGH = {
     "native_layer_norm",
     "native_group_norm",
     "_native_batch_norm_legit_no_training",
+    "_native_batch_norm_legit_functional",
+    "native_batch_norm_backward",
     "binary_cross_entropy_with_logits",
     "cumprod",
     "linalg_vector_norm",

@@ -138,6 +138,11 @@ def test_odd_rows_beside_weights() -> None:
     cases.check_region(outputs, given, cases.run(kernel, [given[n] for n in reads]))
 
 
+@pytest.mark.parametrize("aligned", (True, False))
+def test_odd_rows_in_any_buffer(aligned: bool) -> None:
+    cases.check_odd_rows(F16, 9, 131, aligned, "cpu", replace(GPU, row_elements=32, tile_elements=8))
+
+
 @pytest.mark.parametrize("dtype", (F32, F16), ids=str)
 def test_a_few_rows_in_two_kernels(dtype: DType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(split, "PARTED", 0)
@@ -149,6 +154,21 @@ def test_a_few_rows_in_two_kernels(dtype: DType, monkeypatch: pytest.MonkeyPatch
     region = inputs, outputs[:1]
     got = parts.in_order(region, GPU, {inputs[0]: x}, lambda k, given, outs: cases.run(k, given))
     cases.check_region(region[1], {inputs[0]: x}, got)
+
+
+@pytest.mark.parametrize("image", (64, 72, 60), ids=("whole", "masked", "one by one"))
+@pytest.mark.parametrize("rows", (3, 40), ids=("a row", "several rows"))
+def test_weights_of_channels_are_read_once_for_neighbours(rows: int, image: int) -> None:
+    x, w = b.placeholder("x", F32, (rows, 6, image)), b.placeholder("w", F32, (6, 1))
+    grouped = b.reshape(x, (rows, 2, 3 * image))
+    top = b.expand(b.reduce("max", grouped, (2,), keepdims=True), grouped.shape)
+    y = b.reshape(b.apply("sub", grouped, top), x.shape)
+    out = b.apply("mul", y, b.broadcast(w, x.shape))
+    kernel, reads = cases.lowered([x, w], [out])
+    assert ("col_piece" in emit(kernel).text) == (image % 8 == 0)
+    rng = np.random.default_rng(3)
+    arrays = {n: rng.standard_normal(n.shape).astype(np.float32) for n in (x, w)}
+    cases.check_region([out], arrays, cases.run(kernel, [arrays[r] for r in reads]))
 
 
 def test_columns_held_at_once() -> None:

@@ -410,3 +410,18 @@ def transposed(rows: int, cols: int, dtype: DType, row_block: int, col_block: in
         Param("y", dtype, (rows, cols), (cols, 1), "out"),
     )
     return Kernel("transposed", params, (row, col), body)
+
+
+def check_odd_rows(dtype: DType, rows: int, cols: int, aligned: bool, device: str, target: Target = GPU) -> None:
+    """Softmax of rows that begin anywhere, in a buffer that begins with a vector or does not, among other numbers."""
+    inputs, outputs = odd_region(dtype, rows, cols)
+    kernel, _ = lowered(inputs, outputs, target=target)
+    assert kernel.axes[-1].vector == 8
+    x = (np.random.default_rng(5).standard_normal((rows, cols)) * 3).astype(dtype.numpy)
+    x[3], x[5, 1:] = np.nan, -np.inf
+    room = tensor(np.full(x.size + 16, 99), dtype, device)
+    given = room[8 if aligned else 3 :][: x.size].view(x.shape).copy_(tensor(x, dtype, device))
+    results = [p for p in kernel.params if p.mode == "out"]
+    outs = [tensor(np.full(p.shape, 7), p.dtype, device) for p in results]
+    load(emit(kernel), kernel)([given, *outs])
+    check_region(outputs, {inputs[0]: x}, [array(o, p.dtype) for o, p in zip(outs, results, strict=True)])

@@ -99,6 +99,21 @@ def test_carried_reductions() -> None:
     np.testing.assert_allclose(total, x.astype(np.float64).sum(1), rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("aligned", (True, False))
+@pytest.mark.parametrize("cols", (20003, 50257))
+@pytest.mark.parametrize("dtype", (F16, BF16), ids=str)
+def test_odd_rows_in_vectors(dtype: DType, cols: int, aligned: bool) -> None:
+    cases.check_odd_rows(dtype, 37, cols, aligned, "cuda")
+
+
+def test_rows_that_share_a_mask_and_weights_beside_odd_rows() -> None:
+    regions = [cases.masked_softmax_region(F16, (6, 3, 40, 2048), (6, 1, 40, 2048)), cases.normed_region(F16, 64, 4093)]
+    for inputs, outputs in regions:
+        arrays = [np.random.default_rng(k).standard_normal(i.shape).astype(np.float16) for k, i in enumerate(inputs)]
+        given = dict(zip(inputs, arrays, strict=True))
+        cases.check_region(outputs, given, cases.run_region(inputs, outputs, given, "cuda"))
+
+
 @pytest.mark.parametrize("blocks", ((1, 64), (32, 32), (64, 8)))
 def test_transposed_tiles(blocks: tuple[int, int]) -> None:
     rng = np.random.default_rng(1)

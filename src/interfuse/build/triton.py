@@ -18,7 +18,7 @@ from interfuse.base.errors import BuildError, CompilerMissingError
 from interfuse.base.keys import digest
 from interfuse.build.resources import Resources
 from interfuse.build.workers import SECONDS, workers_of
-from interfuse.emit.triton import TritonSource, chained, options
+from interfuse.emit.triton import TritonSource, chained, options, warps_on
 
 
 def compile_offline(
@@ -73,7 +73,7 @@ def _job(source: TritonSource, target: str, assembly: bool) -> dict[str, Any]:
         "entry": source.entry,
         "arguments": source.arguments,
         "constants": tuple(constants.items()),
-        "warps": source.warps,
+        "warps": warps_on(target.split(":")[0], source.warps),
         "target": target,
         "assembly": assembly,
         "options": options(target.split(":")[0], source.flushes) | launch,
@@ -95,7 +95,7 @@ def _result(source: TritonSource, target: str, answer: dict[str, Any] | None) ->
         answer["registers"],
         answer["spills"],
         answer["shared"],
-        source.warps,
+        warps_on(target.split(":")[0], source.warps),
         answer["seconds"],
         answer["assembly"],
     )

@@ -153,6 +153,63 @@ def _batch_norm(
     )
 
 
+@lowers("_native_batch_norm_legit_functional")
+def _batch_norm_training(
+    c: Maker,
+    input: Node,
+    weight: Node | None,
+    bias: Node | None,
+    running_mean: Node,
+    running_var: Node,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Node, ...]:
+    axes, like = tuple(k for k in range(len(input.shape)) if k != 1), input.dtype
+    if not training or product(tuple(input.shape[k] for k in axes)) in (0, 1):
+        raise unsupported("a batch norm that does not train, or of one element a channel")
+    x, shape, part = wide(input), (input.shape[1], *(1 for _ in input.shape[2:])), number(momentum)
+    centred, mean, rstd = _statistics(c, x, axes, number(eps))
+    out = _affine(c, c("mul", centred, rstd, hint="normalised"), weight, bias, like, shape)
+    unbiased = c.reduce("variance", x, axes, keepdims=True, correction=1)
+    moved = (
+        c("add", c("mul", reshape(new, old.shape), part), c("mul", _as(old, like), 1 - part), hint="running")
+        for new, old in ((mean, running_mean), (unbiased, running_var))
+    )
+    kept = (reshape(mean, c.shapes[1]), reshape(rstd, c.shapes[2]), *moved)
+    return c.narrow(out), *(c.narrow(v, k) for k, v in enumerate(kept, 1))
+
+
+@lowers("native_batch_norm_backward")
+def _batch_norm_backward(
+    c: Maker,
+    grad_out: Node,
+    input: Node,
+    weight: Node | None,
+    running_mean: Node | None,
+    running_var: Node | None,
+    save_mean: Node | None,
+    save_invstd: Node | None,
+    train: bool,
+    eps: float,
+    output_mask: Sequence[bool],
+) -> tuple[Node, ...]:
+    if not train or save_mean is None or save_invstd is None or weight is None or not all(output_mask):
+        raise unsupported("the gradient of a batch norm that does not train, or without all its parts")
+    if _is_empty(input.shape):
+        raise unsupported("a norm of no elements")
+    g, x, like = wide(grad_out), wide(input), input.dtype
+    axes, shape = tuple(k for k in range(len(x.shape)) if k != 1), (x.shape[1], *(1 for _ in x.shape[2:]))
+    mean, rstd, w = (reshape(_as(v, like), shape) for v in (save_mean, save_invstd, weight))
+    centred = c("sub", x, mean, hint="centred")
+    product_ = c("mul", g, centred)
+    along = c("mul", c("mul", rstd, rstd), c.reduce("mean", product_, axes, keepdims=True), hint="along")
+    rest = c("sub", c("sub", g, c.reduce("mean", g, axes, keepdims=True)), c("mul", centred, along))
+    dot = c("mul", c.reduce("sum", product_, axes), reshape(rstd, (x.shape[1],)), hint="weight_grad")
+    dx = c("mul", c("mul", rest, rstd), w, hint="batch_norm_grad")
+    return c.narrow(dx), c.narrow(dot, 1), c.narrow(c.reduce("sum", g, axes, hint="bias_grad"), 2)
+
+
 @lowers("native_group_norm")
 def _group_norm(
     c: Maker,

@@ -71,7 +71,6 @@ class Features:
     again, span       bytes that a program reads a second time or oftener, over all programs, and the bytes of a program
                       that lie between one reading and the next
     slots             plain operations on an element; exp, erf, div: elements times how often one of these is needed
-    trips             steps that a program walks one after the other, `stages` of them under way at once
     meets             reductions and scans for whose result all of a program waits
     """
 
@@ -88,14 +87,12 @@ class Features:
     exp: float
     erf: float
     div: float
-    trips: int
     meets: float
-    stages: int = 1
 
     def __add__(self, other: Features) -> Features:
         """Both in one launch: what is counted adds up, a program is the larger of the two."""
         both = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
-        largest = ("warps", "lanes", "span", "trips", "meets", "stages")
+        largest = ("warps", "lanes", "span", "meets")
         return Features(**{n: max(pair) if n in largest else sum(pair) for n, pair in both.items()})
 
 
@@ -115,13 +112,11 @@ class _Counter:
 
     def features(self) -> Features:
         work = {"slots": 0.0, "exp": 0.0, "erf": 0.0, "div": 0.0}
-        through, requests, trips, meets = 0.0, 0.0, 0, 0.0
+        through, requests, meets = 0.0, 0.0, 0.0
         seen: dict[tuple[str, Expr], list[float]] = {}
         for loops, s in _placed(self.kernel.body):
             serial = [name for name in loops if self.kernel.axis(name).role is Role.SERIAL]
-            if isinstance(s, Loop):
-                trips += self.steps[s.axis] if self.kernel.axis(s.axis).role is Role.SERIAL else 1
-            elif isinstance(s, (Load, Store)):
+            if isinstance(s, (Load, Store)):
                 param = self.kernel.param(s.param)
                 asked, sectors = self._asked(s, param), self._sectors(s, param)
                 through += asked * sectors
@@ -147,9 +142,7 @@ class _Counter:
             sum(sum(asked[1:]) for asked in repeated),
             sum(asked[0] for asked in repeated) / self.programs,
             **work,
-            trips=trips,
             meets=meets,
-            stages=self.kernel.stages,
         )
 
     def _over(self, names: frozenset[str] | tuple[str, ...]) -> float:
@@ -185,6 +178,8 @@ class _Counter:
         most = min(VECTOR // param.dtype.bytes, max(1, self.lanes // (WARP * self.kernel.warps)))
         best = 1
         for axis in self.kernel.axes:
+            if axis.vector > 1 and axis.name in varies_over(s):
+                best = max(best, min(most, axis.vector))  # walked in whole vectors, wherever rows begin
             terms = dict(linear_terms(s.index))
             if (
                 axis.block > 1

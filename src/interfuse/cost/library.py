@@ -36,7 +36,9 @@ class Asked:
     """One captured call: bytes and launches as counted.
 
     single        elements that are taken one at a time: reduced, or with an operand that lies otherwise than the result
-    across        elements that go across memory: scanned, or copied from what is transposed
+    across        elements that go across memory: scanned, copied from what is transposed, or divided by a sum along an
+                  axis that is not the innermost
+    norms         rows that are normalised, a program each
     rows          reductions that run side by side where each is needed to go on, as in a softmax; 0 for any number
     steps         steps of a scan along an axis that is not the innermost
     meets         1 where threads wait for each other's results, as in a reduction or a scan
@@ -48,6 +50,7 @@ class Asked:
     single: int = 0
     across: int = 0
     rows: int = 0
+    norms: int = 0
     steps: int = 0
     meets: int = 0
     flops: float = 0.0
@@ -61,7 +64,8 @@ def asked(call: Call, sizes: Mapping[str, int]) -> Asked:
     if call.opaque or not found.bytes:
         return found
     largest = max((at_sizes(o.size, sizes) for o in outs), default=0)
-    plain = True
+    lies = max((_lies(n, outs[0], sizes) for n in call.operands), default=DENSE) if outs else DENSE
+    plain = call.target not in GATHERS and len(outs) == 1
     for node in topological(outs, set(call.operands)):
         if node in call.operands:
             continue
@@ -69,19 +73,29 @@ def asked(call: Call, sizes: Mapping[str, int]) -> Asked:
             return replace(found, flops=linear_flops(node, sizes), dtype=node.dtype.name)
         if node.op in REDUCES:
             plain = False
-            count = at_sizes(node.inputs[0].size, sizes)
-            vectors = call.target in VECTORS and at_sizes(node.inputs[0].shape[-1], sizes) % LANES == 0
-            rows = at_sizes(node.size, sizes) if largest >= count else 0
-            single = max(found.single, 0 if vectors else count)
-            found = replace(found, single=single, rows=max(found.rows, rows), meets=1)
+            found = _reduced(found, node, call.target, largest, sizes)
         elif node.op in SCANS:
             plain = False
             count, steps = at_sizes(node.size, sizes), _steps(node, sizes)
             found = replace(found, across=max(found.across, count), steps=max(found.steps, steps), meets=1)
-    if plain and len(outs) == 1 and call.target not in GATHERS:
-        lies = max((_lies(n, outs[0], sizes) for n in call.operands), default=DENSE)
-        found = replace(found, single=largest * (lies == APART), across=largest * (lies == ACROSS))
-    return found
+    if lies == ACROSS and call.target not in GATHERS:
+        found = replace(found, across=max(found.across, largest))  # the library copies it first
+    return replace(found, single=largest) if plain and lies == APART else found
+
+
+def _reduced(found: Asked, node: Node, target: str, largest: int, sizes: Mapping[str, int]) -> Asked:
+    """What is asked, with a reduction more."""
+    shape = [at_sizes(d, sizes) for d in node.inputs[0].shape]
+    count, rows = math.prod(shape), at_sizes(node.size, sizes)
+    if largest < count:
+        return replace(found, single=max(found.single, count), meets=1)
+    # Something of every element goes on, so that each row waits for its own sum.
+    innermost = max((k for k, d in enumerate(shape) if d > 1), default=0)
+    if innermost not in node.attr("axes"):
+        return replace(found, across=max(found.across, count), meets=1)
+    vectors = target in VECTORS and shape[-1] % LANES == 0
+    single, norms = max(found.single, 0 if vectors else count), rows if target in VECTORS else 0
+    return replace(found, single=single, rows=max(found.rows, rows), norms=max(found.norms, norms), meets=1)
 
 
 DENSE, APART, ACROSS = range(3)
@@ -123,7 +137,8 @@ def library_estimate(call: Asked, profile: DeviceProfile, fit: Fit = FITTED) -> 
         return one
     share = min(1.0, call.rows / profile.units) if call.rows else 1.0
     work = (fit.single * call.single / share + fit.across * call.across) / (profile.flops_of("f32") / 2)
-    passing, waiting = max(work, call.steps * fit.walk), call.meets * fit.join
+    passing = max(work, call.steps * fit.walk, call.norms / profile.units * fit.norm)
+    waiting = call.meets * fit.join
     parts = dict(one.parts)
     seconds = parts["launch"] + max(one.seconds - parts["launch"], passing) + waiting
     return replace(one, seconds=seconds, parts=(*one.parts, ("passing", passing), ("waiting", waiting)))

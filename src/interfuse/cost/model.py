@@ -5,9 +5,9 @@ overlap; the longest decides, and the nearer the others come the more they add:
 
     memory       distinct bytes, and those read again that the cache has lost by then, at the bandwidth of that size
     cache        whole sectors that all programs ask for, at the second-level cache's bandwidth
-    arithmetic   plain operations at the device's rate, exp, erf and div at theirs
-    waiting      a program waits for memory at each step and for its other warps at each meeting; as many programs as
-                 fit the device wait at once
+    arithmetic   plain operations at the device's rate, exp, erf and div at theirs, by the warps that there are
+    waiting      a program waits for its first bytes, and for its other warps at each meeting; as many programs as fit
+                 the device wait at once
 
 The numbers in `Fit` are fitted to measured kernels; everything else is counted or the device's own. On a
 CPU the larger of memory and arithmetic counts.
@@ -51,37 +51,35 @@ class Fit:
     slots       share of the device's rate at which plain operations run
     special     how many times the measured exp, erf and div take within a kernel
     step        seconds that a program waits for memory before its first result
-    later       the same at each later step, where nothing is fetched ahead
     meet        seconds of one meeting of a program's warps
     registers   registers of a thread for each element that it holds; `base` for none
-    unit        bytes a second that one unit can ask for
     requests    memory instructions of a warp that one unit takes a second
     slack       how many times the time of its bytes a kernel of the library takes
     single      plain operations that the library takes for an element where it takes one at a time, at the full rate
     across      the same for an element that goes across memory
     walk        seconds of each step of a scan that the library walks one by one
+    norm        seconds of a unit for each row that the library normalises
     join        seconds that threads of a kernel of the library wait for each other in a reduction
     warps       warps of a unit that keep its arithmetic busy
     lost        share of the last-level cache from which on what is read again is lost
     """
 
-    sharp: float = 6.0
-    near: float = 1.2
-    slots: float = 0.8
-    special: float = 0.9
-    step: float = 0.8e-6
-    later: float = 0.67e-6
-    meet: float = 0.15e-6
-    registers: float = 2.6
-    base: float = 20.0
-    unit: float = 70e9
-    requests: float = 0.25e9
-    slack: float = 1.15
-    single: float = 95.0
-    across: float = 235.0
+    sharp: float = 8.31
+    near: float = 1.19
+    slots: float = 0.554
+    special: float = 0.616
+    step: float = 1.23e-6
+    meet: float = 0.363e-6
+    registers: float = 0.33
+    base: float = 40.6
+    requests: float = 0.29e9
+    slack: float = 1.14
+    single: float = 95.5
+    across: float = 264.0
     walk: float = 0.39e-6
-    join: float = 1.5e-6
-    warps: float = 18.0
+    norm: float = 0.633e-6
+    join: float = 1.93e-6
+    warps: float = 10.6
     lost: float = 0.5
 
 
@@ -103,15 +101,14 @@ def predicted(f: Features, profile: DeviceProfile, fit: Fit = FITTED) -> Estimat
     memory = _memory(moved, f, profile)
     busy = min(f.programs, profile.units)
     cache = max(
-        f.through / min(fit.near * profile.rate("near", f.through), busy * fit.unit),
+        f.through / (fit.near * profile.rate("near", f.through)),
         f.requests / (busy * fit.requests),
     )
     rates, share = dict(profile.rates), min(1.0, f.programs * f.warps / (profile.units * fit.warps))
     special = sum(n / rates[op] for op, n in (("exp", f.exp), ("erf", f.erf), ("div", f.div)) if op in rates)
     arithmetic = (f.slots / (fit.slots * profile.flops_of("f32") / 2) + fit.special * special) / share
     waves = max(1.0, f.programs / at_once)
-    later = fit.later / max(f.stages - 1, 1)  # all stages but one fetch while that one is worked on
-    waiting = waves * (fit.step + later * max(f.trips - 1, 0) + fit.meet * f.meets)
+    waiting = waves * (fit.step + fit.meet * f.meets)
     parts = (("memory", memory), ("cache", cache), ("arithmetic", arithmetic), ("waiting", waiting))
     work = sum(seconds**fit.sharp for _, seconds in parts) ** (1 / fit.sharp)
     launch = profile.replay or profile.launch

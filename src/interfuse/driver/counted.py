@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     with torch.no_grad():
         compiled = begin(case.model, case.inputs, case.kwargs, json.loads(options), stop="build").backend.compiled
     device = next(c.stages.device.torch_device for c in compiled if c.stages.device is not None)
-    filler = torch.ones(FLUSH_BYTES // 4, dtype=torch.int32, device=device)
+    filler = torch.ones(FLUSH_BYTES // 4, device=device)  # floats: the sum of integers writes them again, wider
     with torch.cuda.device(device):
         found = run_marked(compiled, lambda: filler.sum(), _range)
     Path(tried).write_text(json.dumps(found), encoding="utf-8")

@@ -19,6 +19,7 @@ from interfuse.emit.triton_body import Body
 from interfuse.emit.triton_even import EVEN, MULTIPLE, even_symbols
 from interfuse.emit.triton_index import index_text
 from interfuse.emit.triton_narrow import narrowed
+from interfuse.emit.triton_shared import piece_line
 from interfuse.ir.index import Dim, contiguous_strides, floordiv, product, symbols, text, unwrap, wrap
 from interfuse.lower.kernel import Axis, Kernel, Param, Role
 from interfuse.lower.pack import ALIGNED
@@ -130,6 +131,11 @@ def chained(source: TritonSource, target: str) -> dict[str, int]:
     return {CHAINED: 1, "launch_pdl": True} if able and any(n == CHAINED for n, _ in source.constants) else {}
 
 
+def warps_on(kind: str, warps: int) -> int:
+    """The warps of a program on "cuda" or "hip": a program has 1024 threads at most, and a warp of "hip" 64."""
+    return min(warps, 16) if kind == "hip" else warps
+
+
 def options(kind: str, flushes: bool) -> dict[str, bool]:
     """Compiler options for "cuda" or "hip": no contraction of a * b + c, which would round otherwise than eager does
     and can move a floor or a comparison; no flushing of subnormals inside libdevice but where the source `flushes`.
@@ -202,6 +208,8 @@ def _head(kernel: Kernel, body: Body) -> str:
         for axis in kernel.axes:
             if axis.role is Role.TILE:
                 _axis(writer, axis, body, "")
+                if axis.name in body.in_pieces:
+                    writer.line(piece_line(body.lanes[axis.name]))
         serial = {a.name for a in kernel.axes if a.role is Role.SERIAL}
         for e, name in body.named.items():
             if not {s.name for s in symbols(e)} & serial:

@@ -18,8 +18,9 @@ from interfuse.emit.triton_access import hides, read_again
 from interfuse.emit.triton_counted import is_counted
 from interfuse.emit.triton_index import INT32, index_text, wide_symbols
 from interfuse.emit.triton_known import Known
-from interfuse.emit.triton_lanes import lanes_of, padded, shape_of
+from interfuse.emit.triton_lanes import Lane, lanes_of, padded, shape_of
 from interfuse.emit.triton_names import inside_name, name_indices, typed_constants
+from interfuse.emit.triton_shared import NEIGHBOURS, piece_name, shared_along
 from interfuse.emit.triton_steps import NAMES, Piece
 from interfuse.ir.dtypes import ALL, I64, DType
 from interfuse.ir.index import Expr, symbols, wrap
@@ -64,7 +65,7 @@ class Lines:
             *(_PACK_NAMES if kernel.packed else ()),
             *kernel.symbols,
             *(f"{p.name}_ptr" for p in kernel.params),
-            *(n for a in kernel.axes for n in (a.name, f"{a.name}_start", f"{a.name}_step")),
+            *(n for a in kernel.axes for n in (a.name, f"{a.name}_start", f"{a.name}_step", piece_name(a))),
             *(x.mask for x in self.lanes.values()),
             *(x.extent for x in self.lanes.values() if x.axis.own_end),
             *(n for p in kernel.picks for n in (p.symbol.name, inside_name(p))),
@@ -96,7 +97,11 @@ class Lines:
         by_role = sorted(kernel.axes, key=lambda a: (Role.GRID, Role.SERIAL, Role.TILE).index(a.role))
         self.wide = wide_symbols(self.exprs, (*(a.name for a in by_role), *kernel.symbols), places)
         self.wide |= {a.name for a in kernel.axes if padded(a) > INT32 and not is_counted(a)}
-        self.named = name_indices(accesses)
+        # Where an axis is counted in 64 bits, or what is read is hidden from Triton, nothing is shared.
+        ways = {s: shared_along(s, self.lanes) for s in accesses if isinstance(s, Load) and s.index not in self._hidden}
+        self._shared = {s: lane for s, lane in ways.items() if lane is not None and lane.axis.name not in self.wide}
+        self.in_pieces: set[str] = set()
+        self.named = name_indices([s for s in accesses if s not in self._shared])
         self._taken.update(self.named.values())
 
     # --- names and operands
@@ -162,6 +167,9 @@ class Lines:
     # --- statements without loops
 
     def _load(self, s: Load) -> None:
+        if s in self._shared:
+            self._load_shared(s, self._shared[s])
+            return
         dtype, lanes = self.kernel.param(s.param).dtype, self._mask(varies_over(s), "near")
         mask = " & ".join(filter(None, (lanes, self._within(s.within), *map(self._look_up, s.picks))))
         other = f", other={prelude.literal(float('nan') if dtype.is_float else 0, dtype)}" if s.picks else ""
@@ -171,6 +179,23 @@ class Lines:
             place = f"tl.broadcast_to({place}, {shape_of(self.lanes.keys(), self.lanes)})"
         found = f"tl.load({place}{f', mask={mask}' if mask else ''}{other}{self._again.policy(s, self._loop)})"
         self.writer.line(f"{self._name(s.out)} = {self._convert(found, dtype, s.out.dtype)}")
+
+    def _load_shared(self, s: Load, lane: Lane) -> None:
+        """A load of one element for several neighbours along the last axis, spread over them."""
+        axis, dtype = lane.axis, self.kernel.param(s.param).dtype
+        name, pieces = piece_name(axis), f"{lane.block} // {NEIGHBOURS}"
+        self.in_pieces.add(axis.name)
+        place = index_text(s.index, lambda symbol: name if symbol == axis.name else symbol)
+        ends = f"{name} < {lane.extent}" if lane.passes_end else ""
+        others = self._mask(varies_over(s) - {axis.name})
+        mask = f"{others} & ({ends})" if others and ends else others or ends
+        found = f"tl.load({s.param}_ptr + {place}{f', mask={mask}' if mask else ''})"
+        value, over = self._name(s.out), varies_over(s)
+        self.writer.line(f"{value} = {self._convert(found, dtype, s.out.dtype)}")
+        rest = [x.block if x.axis.name in over else "1" for x in self.lanes.values() if x is not lane]
+        dims, apart = ", ".join([":"] * lane.rank), ", ".join([*rest, pieces])
+        spread = f"tl.broadcast_to({value}[{dims}, None], ({apart}, {NEIGHBOURS}))"
+        self.writer.line(f"{value} = tl.reshape({spread}, ({', '.join([*rest, lane.block])},))")
 
     def _look_up(self, p: Pick) -> str:
         """The name of the mask that tells where a pick lies inside; the pick itself is written once a scope."""

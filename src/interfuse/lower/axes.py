@@ -63,9 +63,10 @@ def row_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
     return (Axis("row", domain.rows, Role.GRID, together), Axis("col", cols, Role.TILE, block))
 
 
-def column_axes(domain: Domain, target: Target, scanned: int, light: bool) -> tuple[Axis, ...]:
+def column_axes(domain: Domain, target: Target, scanned: int, light: bool, narrow: bool) -> tuple[Axis, ...]:
     """Columns side by side, and the rows that are reduced or scanned: held at once where they are few. Scans give
-    `scanned` bytes for each row of a column, 0 where there are none; `light` says that there is one reduction alone.
+    `scanned` bytes for each row of a column, 0 where there are none; `narrow` says that nothing is written but what
+    columns reduce to, `light` that this is one reduction alone.
     """
     outer, cols = (Axis("outer", domain.rows, Role.GRID),), domain.longest
     if target.backend == "cpp":
@@ -74,8 +75,9 @@ def column_axes(domain: Domain, target: Target, scanned: int, light: bool) -> tu
     if scanned:
         return (*outer, *_scanned_axes(domain, target, scanned))
     # The more columns side by side, the longer the pieces that are read: as many as leave two programs a unit.
-    held = cols <= min(HELD_TILE // target.lanes, target.row_elements)
     few = cols <= target.tile_elements // target.lanes
+    # What is read once is streamed: several steps are under way while one is worked on.
+    held = cols <= min(HELD_TILE // target.lanes, target.row_elements) and (few or light or not narrow)
     tile = 2 * target.tile_elements if light else target.tile_elements
     most = (tile if few else HELD_TILE) // power(cols) if held else 4 * target.lanes
     lanes = lanes_for(domain.inner, most)

@@ -244,7 +244,7 @@ def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) ->
         reduces = [n for n in nodes if n.op in REDUCES]
         narrow = all(product(r.shape) == domain.kept for r in work.roots)
         light = narrow and len(reduces) == 1 and reduces[0].dtype.bytes <= F32.bytes
-        axes = column_axes(domain, target, scanned, light)
+        axes = column_axes(domain, target, scanned, light, narrow)
     axes = schedule.placed(over_rows(axes, rows), target.backend, target.lanes)
     if gpu_rows and not turned and schedule.streamed is None:
         made = _weighed(work, domain, target, schedule, rows)

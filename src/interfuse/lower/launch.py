@@ -37,7 +37,8 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
     sums are carried, and where warps wait for each other in reductions of what they hold, so that more programs share a
     multiprocessor and one's wait is another's work; 32 where a thread reduces what it holds first, a long row of narrow
     elements is held, rows are turned, or a row that a program has to itself is written in bytes or scanned element by
-    element; 64 where it does so for a row in one step, or where a row is read and only what it reduces to is written.
+    element; 64 where it does so for a row in one step, where a row is read and only what it reduces to is written, or
+    where columns are held.
     What a thread takes of columns that it scans is all its own. Where there are a few programs that only add up what
     they read, four; 32 warps for rows in the longest steps. Beside sums of columns, which a thread keeps, eight vectors
     of what is read.
@@ -64,7 +65,7 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
         each = 32 * axes[-1].block * max(1, axes[-2].each)
     elif (
         (family == "row, resident" and not wide)
-        or (family == "column" and light)
+        or (family == "column" and (light or (wide and elements == HELD_TILE)))
         or (weighed and wrap(axes[-1].extent).hi <= axes[-1].block)
     ):
         each = 2048

@@ -95,7 +95,8 @@ def parts_of(domain: Domain, target: Target) -> Parts | None:
         return None
     whole = [k for k in range(wanted // 2 + 1, 2 * wanted) if cols % k == 0]
     if whole:
-        count = min(whole, key=lambda k: ((cols // k) % ALIGNED != 0, abs(k - wanted)))
+        steps = target.tile_elements // lanes if inner != 1 and target.backend == "triton" else ALIGNED
+        count = min(whole, key=lambda k: ((cols // k) % steps != 0, abs(k - wanted)))
         return Parts(count, cols // count, 0) if count > 1 else None
     width = cols // wanted
     width -= width % ALIGNED if width > ALIGNED else 0

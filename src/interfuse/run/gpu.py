@@ -21,7 +21,7 @@ from interfuse.base.keys import short
 from interfuse.build.resources import Resources
 from interfuse.device import table
 from interfuse.device.profile import DeviceProfile
-from interfuse.emit.triton import TritonSource, chained, options
+from interfuse.emit.triton import TritonSource, chained, options, warps_on
 from interfuse.emit.triton_even import EVEN, MULTIPLE
 from interfuse.ir.index import evaluate
 from interfuse.lower.kernel import Kernel
@@ -36,9 +36,8 @@ class Launcher:
 
     def __init__(self, source: TritonSource, kernel: Kernel, function: Any, kind: str | None) -> None:
         self.source, self.kernel, self._function = source, kernel, function
-        self._constants = (
-            dict(source.constants) | {"num_warps": source.warps} | (options(kind, source.flushes) if kind else {})
-        )
+        launch = {"num_warps": warps_on(kind or "", source.warps)}
+        self._constants = dict(source.constants) | launch | (options(kind, source.flushes) if kind else {})
         self._symbols, self._chained = kernel.symbols, kernel.follows or kernel.leads
         self._in_vectors = any(a.vector > 1 for a in kernel.axes)
         self._reads = sum(p.mode == "in" for p in kernel.params)
@@ -162,7 +161,7 @@ def _resources(source: TritonSource, compiled: Any) -> Resources:
         compiled.n_regs,
         4 * compiled.n_spills,
         compiled.metadata.shared,
-        source.warps,
+        warps_on(target.backend, source.warps),
     )
 
 

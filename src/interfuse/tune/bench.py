@@ -123,7 +123,7 @@ def _cuda_timer(
     """Seconds of one run by events on the current stream, after a read of FLUSH_BYTES or after a run."""
     with torch.cuda.device(device):
         ready = {label: _replayed(work) if replay else work for label, work in contenders.items()}
-        filler = torch.ones(FLUSH_BYTES // 4, dtype=torch.int32, device=device)
+        filler = torch.ones(FLUSH_BYTES // 4, device=device)  # floats: the sum of integers writes them again, wider
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def timer(label: str) -> float:

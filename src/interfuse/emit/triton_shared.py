@@ -1,0 +1,52 @@
+"""Loads that neighbours share. In: a load, the lane axes. Out: the axis of whose indices eight at a time read the same.
+
+A weight of a channel whose image lies in the columns of a row is one number for many neighbours. Triton would read it
+for each of them, which takes eight times as many instructions as all other reading; so it is read once for as many
+neighbours as a thread has side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from interfuse.emit.triton_lanes import Lane
+from interfuse.ir.index import Expr, symbols
+from interfuse.lower.kernel import Axis, Load, Role, varies_over
+
+NEIGHBOURS = 8
+"""The most elements that a thread has side by side."""
+
+LANES = 32 * NEIGHBOURS
+"""Lanes of an axis from which on each thread may have as many."""
+
+
+def piece_name(axis: Axis) -> str:
+    """What the first of every `NEIGHBOURS` indices along an axis is called."""
+    return f"{axis.name}_piece"
+
+
+def piece_line(lane: Lane) -> str:
+    """The line that numbers these indices."""
+    numbers = lane.numbers().replace(f"(0, {lane.block})", f"(0, {lane.block} // {NEIGHBOURS})")
+    return f"{piece_name(lane.axis)} = {numbers} * {NEIGHBOURS}"
+
+
+def shared_along(s: Load, lanes: Mapping[str, Lane]) -> Lane | None:
+    """The tile axis along which a load reaches one element for all of every `NEIGHBOURS` indices; None for none."""
+    names = varies_over(s)
+    found = [x for name, x in lanes.items() if name in names and x.axis.role is Role.TILE]
+    if s.picks or s.within or len(found) != 1:
+        return None
+    (lane,) = found
+    last = lane.dim == lane.rank - 1 and lane.axis.block >= LANES
+    return lane if last and _alike(s.index, lane.axis.symbol) else None
+
+
+def _alike(e: Expr, symbol: Expr) -> bool:
+    """True where the symbol stands in e only divided by multiples of `NEIGHBOURS`."""
+    if e is symbol:
+        return False
+    if e.op == "floordiv" and e.args[0] is symbol:
+        by = e.args[1]
+        return by.op == "const" and by.value % NEIGHBOURS == 0
+    return all(_alike(a, symbol) for a in e.args if symbol in symbols(a))
