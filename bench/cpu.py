@@ -8,7 +8,8 @@ its pool of pages), and "reused", where it is told to keep freed memory.
 
 Beside the twin, a bare loop over the same bytes, runs the phase twin where there is one (bench/phases.py): Interfuse's
 kernel without its arithmetic, into results that are there already. What passes over a row in the caches cost by
-themselves is the difference between the two.
+themselves is the difference between the two. `--phases` measures these three alone, on one thread in reused memory, and
+keeps the quickest rounds: figures that a machine with other work on it gives, too.
 
 Wall time is the median of the rounds with its 95% interval; `best` is the quickest round and `cpu_ms` the median of
 the process's CPU time, for machines that others work on too: `load` tells how many did.
@@ -44,6 +45,7 @@ from interfuse.capture.torch_types import to_torch
 from interfuse.driver.backend import Backend
 from interfuse.driver.options import read
 from interfuse.plan.plan import KernelStep
+from interfuse.run.pool import SHARED
 from interfuse.tune.bench import summary
 
 PATH = RESULTS / "cpu.json"
@@ -155,7 +157,8 @@ def phase_twin(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> 
     if failed:
         return None
     given = dict(zip((i.node for i in made.stages.graphs["capture"].inputs), inputs, strict=True))
-    outs = [torch.empty(p.shape, dtype=to_torch(p.dtype)) for p in kernel.params if p.mode == "out"]
+    made_here = [p for p in kernel.params if p.mode == "out"]  # on pages of the pool, as the kernel's own results are
+    outs = [SHARED.empty_strided(p.shape, p.strides, to_torch(p.dtype), current().pool_mib << 20) for p in made_here]
     return partial(launchers[kernel.name], [*(given[n] for n in step.inputs), *outs])
 
 
@@ -172,6 +175,37 @@ def measure(name: str, count: int) -> dict[str, Any]:
             result[mode] = rounds(works, count)
     keep_freed_memory(False)
     return result
+
+
+def measure_phases(name: str, count: int) -> dict[str, Any] | None:
+    """The quickest rounds of one case, its twin and its phase twin; None where it has no phase twin."""
+    case_name, dtype, size = name.split("/")
+    case = CASES[case_name]
+    torch.manual_seed(0)
+    inputs = case.inputs(*SIZES[size], DTYPES[dtype])
+    torch._dynamo.reset()
+    twin, phases = TWINS[case.twin], phase_twin(case.function, inputs)
+    if phases is None:
+        return None
+    works = {
+        "interfuse": _bound(interfuse.compile(case.function, dynamic=False, race=False), inputs),
+        "twin": _bound(interfuse.compile(twin.function, dynamic=False, race=False), inputs[: twin.reads]),
+        "phases": phases,
+    }
+    keep_freed_memory(True)
+    found = {who: {"best_ms": figures["best_ms"]} for who, figures in rounds(works, count).items()}
+    keep_freed_memory(False)
+    return {"rounds": count, "threads": torch.get_num_threads(), "load": os.getloadavg()[0], **found}
+
+
+def phases_table(cases: Mapping[str, Any]) -> Table:
+    """Milliseconds of the quickest rounds, and the share of both twins' speed."""
+    out = Table("case", "interfuse ms", "twin ms", "phases ms", "of the twin", "of the phases", title="phases")
+    for name, case in cases.items():
+        ms = {who: case[who]["best_ms"] for who in ("interfuse", "twin", "phases")}
+        shares = (f"{ms[who] / ms['interfuse']:.0%}" for who in ("twin", "phases"))
+        out.add_row(name, *(f"{v:.3f}" for v in ms.values()), *shares)
+    return out
 
 
 def table(cases: Mapping[str, Any], mode: str) -> Table:
@@ -215,6 +249,9 @@ def main() -> int:
     parser.add_argument("cases", nargs="*", metavar="CASE", help="parts of names like gelu_erf/f32/2048x4096")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="threads of every contender")
+    parser.add_argument(
+        "--phases", action="store_true", help="measure large cases beside their phase twins, one thread"
+    )
     parser.add_argument("--again", action="store_true", help="measure what the data file has already, too")
     parser.add_argument("--out", type=Path, default=PATH)
     args = parser.parse_args()
@@ -224,17 +261,22 @@ def main() -> int:
     data = json.loads(args.out.read_text()) if args.out.exists() else {"cases": {}}
     wanted = [n for n in NAMES if not args.cases or any(part in n for part in args.cases)]
     todo = wanted if args.again or args.cases else [n for n in wanted if n not in data["cases"]]
-    torch.set_num_threads(args.threads)
+    torch.set_num_threads(1 if args.phases else args.threads)
     console, told = Console(), circumstances("cpu", commit())
     with tempfile.TemporaryDirectory() as folder, override(cache_dir=Path(folder)), torch.inference_mode():
         try:
-            for name in track(todo, "measuring", console=Console(stderr=True), transient=True):
+            for name in track([n for n in wanted if "f32/2048" in n] if args.phases else [], "phases", transient=True):
+                if (found := measure_phases(name, args.rounds)) is not None:
+                    data.setdefault("phases", {})[name] = {**found, "circumstances": told}
+                    save(args.out, data)
+            for name in track([] if args.phases else todo, "measuring", console=Console(stderr=True), transient=True):
                 data["cases"][name] = {**measure(name, args.rounds), "circumstances": told}
                 data |= {"note": NOTE, "geomean_against_inductor": geomeans(data["cases"])}
                 save(args.out, data)
         except KeyboardInterrupt:
             console.print("stopped; what was measured is kept")
-    for mode in ("fresh", "reused"):
+    console.print(phases_table(data.get("phases", {})))
+    for mode in () if args.phases else ("fresh", "reused"):
         console.print(table({n: c for n, c in data["cases"].items() if n in wanted}, mode))
     console.print({key: f"{ratio:.2f}x" for key, ratio in geomeans(data["cases"]).items()})
     console.print(f"written to {args.out}")
