@@ -136,6 +136,16 @@ def test_columns_of_a_changing_height_are_fused() -> None:
     assert len(backend.compiled) == 1 and "library" not in families(backend)[0].values()
 
 
+def test_a_length_of_which_nothing_is_known() -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.softmax(x, 0), x.sum(0), F.layer_norm(x.t(), (x.shape[0],))
+
+    fast, backend = compiled(f, dynamic=None)
+    for rows in (0, 1, 7, 300):
+        holds(f, fast, torch.randn(rows, 5), mark=UNBACKED)
+    assert len(backend.compiled) == 1
+
+
 def test_a_place_that_may_pass_32_bits_is_left_to_the_library_with_the_reason() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return torch.argmax(x, -1)

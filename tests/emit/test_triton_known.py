@@ -25,9 +25,10 @@ def over(x: Node, y: Node) -> Node:
 
 
 def test_a_divisor_that_a_row_shares_is_inverted_once() -> None:
-    x = rows()
-    found = text_of([x], over(x, b.reduce("sum", x, (1,), keepdims=True)))
-    assert "= divided(x, sum)" in found and "tl.div_rn(x" not in found
+    for cols, spelled in ((100, "divided_lanes"), (4096, "divided"), (40000, "divided_lanes")):
+        x = b.placeholder("x", F32, (64, cols))
+        found = text_of([x], over(x, b.reduce("sum", x, (1,), keepdims=True)))
+        assert f"= {spelled}(" in found, "a branch where a program has one divisor, and no loop around it"
 
 
 def test_a_divisor_of_each_element_is_divided_by() -> None:

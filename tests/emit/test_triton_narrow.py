@@ -6,7 +6,7 @@ import pytest
 
 from interfuse.emit.triton import emit, options
 from interfuse.ir import build as b
-from interfuse.ir.dtypes import BF16, F16, F32, DType
+from interfuse.ir.dtypes import BF16, F8E4M3, F16, F32, DType
 from interfuse.ir.node import Node
 from tests.emit import triton_cases as cases
 
@@ -37,6 +37,30 @@ def test_weights_that_are_seen_in_full_are_exact() -> None:
     source = emit(cases.lowered(inputs, [b.cast(softmax, F16), weights])[0])
     assert "libdevice.exp(" in source.text
     assert "exp2" not in source.text and not source.flushes
+
+
+def test_tails_of_gelu_are_flushed() -> None:
+    x = b.placeholder("x", F32, (64, 300))
+    curve = b.apply("normal_cdf", x)
+    assert emit(cases.lowered([x], [b.apply("mul", x, curve)])[0]).flushes
+    assert not emit(cases.lowered([x], [curve])[0]).flushes
+
+
+def test_sigmoids_are_coarse_where_results_are_narrow() -> None:
+    x = b.placeholder("x", F32, (64, 300))
+    silu = b.apply("mul", x, b.apply("sigmoid", x))
+    for out, coarse in ((b.cast(silu, BF16), True), (b.cast(b.rounded(silu, F16), F16), True), (silu, False)):
+        source = emit(cases.lowered([x], [out])[0])
+        assert ("= coarse_sigmoid(x)" in source.text) is source.flushes is coarse
+
+
+def test_sigmoids_are_coarse_before_codes_that_came_through_a_reduction() -> None:
+    x = b.placeholder("x", F32, (64, 300))
+    silu = b.rounded(b.apply("mul", x, b.apply("sigmoid", x)), BF16)
+    scaled = b.apply("div", silu, b.expand(b.reduce("max", silu, (1,), True), x.shape))
+    for out, coarse in ((scaled, True), (silu, False)):
+        source = emit(cases.lowered([x], [b.cast(out, F8E4M3)])[0])
+        assert ("= coarse_sigmoid(x)" in source.text) is coarse
 
 
 def test_subnormal_numbers_are_kept_where_a_function_meets_them() -> None:

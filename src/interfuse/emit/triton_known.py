@@ -8,22 +8,24 @@ clamped.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 
 from interfuse.emit import triton_prelude as prelude
+from interfuse.emit.triton_lanes import Lane
 from interfuse.ir.dtypes import F32, DType
-from interfuse.lower.kernel import Let, Stmt, Value
+from interfuse.lower.kernel import Let, Role, Stmt, Value
 
 MOST_POWER = 126
 """Powers of two up to this one have a normal inverse."""
 
 
 class Known:
-    """What is known of the values of one kernel; `lanes` names the axes that its tensors vary over."""
+    """What is known of the values of one kernel; `lanes` are the axes that its tensors vary over, by name."""
 
-    def __init__(self, statements: Iterable[Stmt], lanes: Collection[str]) -> None:
+    def __init__(self, statements: Iterable[Stmt], lanes: Mapping[str, Lane]) -> None:
         self._makers = {s.out: s for s in statements if isinstance(s, Let)}
         self._lanes = frozenset(lanes)
+        self._whole = [x.axis.role for x in lanes.values()] == [Role.TILE]  # what varies over no lane is a scalar
 
     def text(self, s: Let) -> str:
         """The text of an operator on its operands, with {0}, {1}, ...; UnsupportedError where there is none."""
@@ -33,7 +35,9 @@ class Known:
             if by is not None and _is_power(by) and self._constant(s.args[0]) is None:
                 return f"{{0}} * {prelude.literal(1 / by, F32)}"
             if self._varies(s.args[1]) < self._varies(s.args[0]) and by is None:
-                return "divided({0}, {1})"
+                return "divided({0}, {1})" if self._whole else "divided_lanes({0}, {1})"
+        if s.op == "sigmoid" and s.attrs:
+            return "coarse_sigmoid({0})"
         return prelude.operator_text(s.op, typed.dtype)
 
     def converted(self, value: Value, text: str, target: DType) -> str:

@@ -3,7 +3,8 @@ exponentials may flush what is subnormal to 0.
 
 A weight exp(x - max) that is only summed, divided by its sum and stored as f16 or bf16 needs no more digits than these
 have: it is a power of two of a product, and the division by the sum, which is one for a whole row, a product with its
-reciprocal. A GPU does both for half of what it takes to read and write the elements; exactly, they cost more.
+reciprocal. A GPU does both for half of what it takes to read and write the elements; exactly, they cost more. A sigmoid
+of which nobody sees more is a power of two and an approximate reciprocal likewise.
 """
 
 from __future__ import annotations
@@ -14,8 +15,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from interfuse.emit.triton_prelude import operator_text
-from interfuse.ir.dtypes import BF16, F16, F32
-from interfuse.lower.kernel import PART, Kernel, Let, Load, Loop, Reduce, Stmt, Store, Value, operands, walk
+from interfuse.ir.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32
+from interfuse.lower.kernel import PART, Kernel, Let, Load, Loop, Reduce, Scan, Stmt, Store, Value, operands, walk
+
+CURVES = frozenset(("sigmoid", "normal_cdf"))
+"""Operators with exponentials inside."""
+
+COARSE = (("coarse", True),)
+"""The attributes of a sigmoid of which nobody sees more digits than a narrow type has."""
 
 LOG2_E = math.log2(math.e)
 
@@ -24,14 +31,23 @@ class _Uses:
     """Who makes and who reads each value of a kernel."""
 
     def __init__(self, kernel: Kernel) -> None:
-        self.narrow = {p.name for p in kernel.params if p.dtype in (F16, BF16)}
+        types, statements = {p.name: p.dtype for p in kernel.params}, walk(kernel.body)
         self.maker: dict[Value, Stmt] = {}
         self.users: dict[Value, dict[Stmt, None]] = defaultdict(dict)
-        for s in walk(kernel.body):
+        reduced: set[Value] = set()
+        for s in statements:
             if not isinstance(s, Store):
                 self.maker[s.out] = s  # type: ignore[union-attr]
+                if isinstance(s, (Reduce, Scan)) or not reduced.isdisjoint(operands(s)):
+                    reduced.add(s.out)  # type: ignore[union-attr]
             for v in operands(s):
                 self.users[v][s] = None
+        stores = [s for s in statements if isinstance(s, Store)]
+        coded = [s for s in stores if types[s.param].bytes == 1 and types[s.param] is not BOOL]
+        # Codes may differ by one in a thousand where they are rounded from what came through a reduction.
+        self.codes = bool(coded) and reduced.issuperset(s.arg for s in coded)
+        kinds = (F16, BF16, F8E4M3, F8E5M2) if self.codes else (F16, BF16)
+        self.narrow = {s.param for s in stores if types[s.param] in kinds}
 
     def coarse(self, value: Value) -> bool:
         """True where nobody sees more digits of the value than a narrow type has."""
@@ -40,6 +56,8 @@ class _Uses:
     def _rounds(self, s: Stmt) -> bool:
         if isinstance(s, Store):
             return s.param in self.narrow
+        if isinstance(s, Let) and s.op == "round" and self.codes:
+            return True
         kept = isinstance(s, Let) and s.op in ("mul", "div") and s.out.dtype is F32
         return (kept or (isinstance(s, Reduce) and s.op == "sum")) and self.coarse(s.out)  # type: ignore[union-attr]
 
@@ -54,6 +72,11 @@ class _Uses:
         if isinstance(terms, Let) and terms.op == "mul" and made.axis == PART:  # sums of parts, brought to one maximum
             terms = self.maker.get(terms.args[1])
         return made.op == "sum" and self.weight(terms)
+
+    def curve(self, s: Let) -> bool:
+        """True for a sigmoid or a normal distribution's curve of whose digits, or tails, nobody sees much."""
+        tails = s.op == "normal_cdf" and not any(isinstance(u, Store) for u in self.users[s.out])
+        return s.out.dtype is F32 and ((s.op == "sigmoid" and self.coarse(s.out)) or tails)
 
     def weight(self, s: Stmt | None) -> bool:
         """True for exp(x - max of a row) in f32."""
@@ -77,24 +100,29 @@ def narrowed(kernel: Kernel) -> tuple[Kernel, bool]:
         and uses.is_sum(s.args[1])
         and uses.coarse(s.out)
     }
+    curves = {s.out for s in walk(kernel.body) if isinstance(s, Let) and uses.curve(s)}
     inverse = {s.args[1]: Value(f"{s.args[1].name}_inverse", F32, s.args[1].axes) for s in shares}
-    body = _rewritten(kernel.body, weights, shares, inverse)
+    body = _rewritten(kernel.body, weights | curves, shares, inverse)
     sums = any(isinstance(s, Reduce) and s.op == "expsum" for s in walk(body))
-    flushes = (bool(weights) or sums) and all(_is_plain(s, weights, uses) for s in walk(kernel.body))
+    flushes = (bool(weights | curves) or sums) and all(_is_plain(s, weights | curves, uses) for s in walk(kernel.body))
     return replace(kernel, body=body), flushes
 
 
 def _rewritten(
-    body: tuple[Stmt, ...], weights: set[Value], shares: set[Let], inverse: Mapping[Value, Value]
+    body: tuple[Stmt, ...], coarse: set[Value], shares: set[Let], inverse: Mapping[Value, Value]
 ) -> tuple[Stmt, ...]:
-    """`body` with weights as powers of two, shares as products, and `inverse` of each sum as soon as it is there."""
+    """`body` with `coarse` weights as powers of two, shares as products, and `inverse` of each sum as soon as it is
+    there; a coarse sigmoid says that it is.
+    """
     out: list[Stmt] = []
     for s in body:
         ready = [s.out] if isinstance(s, (Load, Let)) else []
         if isinstance(s, Loop):
-            out.append(replace(s, body=_rewritten(s.body, weights, shares, inverse)))
+            out.append(replace(s, body=_rewritten(s.body, coarse, shares, inverse)))
             ready = [r.out for r in s.body if isinstance(r, Reduce)]
-        elif isinstance(s, Let) and s.out in weights:
+        elif isinstance(s, Let) and s.out in coarse and s.op in CURVES:
+            out.append(replace(s, attrs=COARSE) if s.op == "sigmoid" else s)
+        elif isinstance(s, Let) and s.out in coarse:
             scaled, factor = (Value(f"{s.out.name}_{n}", F32, a) for n, a in (("power", s.out.axes), ("scale", ())))
             out += [Let(factor, "const", (), (("value", LOG2_E),)), Let(scaled, "mul", (s.args[0], factor))]
             out.append(replace(s, op="exp2", args=(scaled,)))
@@ -109,10 +137,12 @@ def _rewritten(
     return tuple(out)
 
 
-def _is_plain(s: Stmt, weights: set[Value], uses: _Uses) -> bool:
+def _is_plain(s: Stmt, coarse: set[Value], uses: _Uses) -> bool:
     """True where flushing does not change what a statement gives: it calls no function that may meet a subnormal."""
-    if not isinstance(s, Let) or s.op in ("const", "index", "within", "cast", "round") or s.out in weights:
+    if not isinstance(s, Let) or s.op in ("const", "index", "within", "cast", "round") or s.out in coarse:
         return True
+    if s.op in CURVES:  # their tails end in subnormals
+        return False
     if s.op == "log":
         return uses.is_sum(s.args[0])
     typed = s.args[1] if s.op == "where" else s.args[0]

@@ -154,6 +154,11 @@ def sign(x):
 def sigmoid(x):
     return libdevice.fast_dividef(1.0, 1.0 + libdevice.exp(-x))
 """,
+    "coarse_sigmoid": """
+def coarse_sigmoid(x):
+    # To the digits of a 16-bit type and a few more.
+    return libdevice.fast_dividef(1.0, 1.0 + libdevice.exp2(x * -1.4426950408889634))
+""",
     "sigmoid_f64": """
 def sigmoid_f64(x):
     return 1.0 / (1.0 + libdevice.exp(-x))
@@ -172,7 +177,7 @@ def normal_cdf(x):
     p = tl.fma(p, k, 0.07415533)
     p = tl.fma(p, k, 0.08535992)
     p = tl.fma(p, k, 0.08459384)
-    tail = tl.exp2(a * a * -0.72134752) * (k * p)
+    tail = libdevice.exp2(a * a * -0.72134752) * (k * p)
     return tl.where(x < 0.0, tail, 1.0 - tail)
 """,
     "normal_cdf_f64": """
@@ -258,18 +263,29 @@ def smaller_first(a, i, b, j):
     better = (a < b) | ((a == b) & (i < j)) | ((a != a) & ((b == b) | (i < j)))
     return tl.where(better, a, b), tl.where(better, i, j)
 """,
-    "divided": """
-def divided(x, d):
-    # x / d where many elements share d: times its inverse, then set right by what that leaves of x. All of it is scaled
-    # so that neither d nor its inverse is subnormal; what is not finite has no rest.
-    scale = tl.where(tl.abs(d) < 5.421010862427522e-20, 1.8446744073709552e19, 1.0)
-    scale = tl.where(tl.abs(d) > 1.8446744073709552e19, 5.421010862427522e-20, scale)
-    d = d * scale
-    x = x * scale
+    "set_right": """
+def set_right(x, d):
+    # x / d by the inverse of d, and by what that leaves of x; what is not finite leaves nothing.
     inverse = tl.div_rn(1.0, d)
     q = x * inverse
     over = tl.fma(q, d, -x)
     return tl.where(tl.abs(over) < float("inf"), tl.fma(over, -inverse, q), q)
+""",
+    "divided": """
+def divided(x, d):
+    # x / d where a whole program shares d; the exact division where d or its inverse may be subnormal.
+    if (tl.abs(d) > 5.421010862427522e-20) & (tl.abs(d) < 1.8446744073709552e19):
+        y = set_right(x, d)
+    else:
+        y = tl.div_rn(x, d)
+    return y
+""",
+    "divided_lanes": """
+def divided_lanes(x, d):
+    # x / d where many elements share d, all of it scaled so that neither d nor its inverse is subnormal.
+    scale = tl.where(tl.abs(d) < 5.421010862427522e-20, 1.8446744073709552e19, 1.0)
+    scale = tl.where(tl.abs(d) > 1.8446744073709552e19, 5.421010862427522e-20, scale)
+    return set_right(x * scale, d * scale)
 """,
     "plus": """
 def plus(a, b):
