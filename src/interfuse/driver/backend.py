@@ -50,6 +50,8 @@ class Backend:
         self.compiled: list[Compiled] = []
         if (lock := self.options.knobs().lock) and not self.options.knobs().disable:
             read_lock(lock)  # a broken one is told at once, and not by a compile that falls back
+        if torch.cuda.is_initialized() and not self.options.knobs().disable:
+            workers_of(None).begin()  # they start while Dynamo traces the model
         for sentence in misspelt() if warn else ():
             warnings.warn(sentence, stacklevel=4)
         self._watch, self._stop, self._warn, self._absent = watch, stop, warn, absent
@@ -89,7 +91,7 @@ class Backend:
         if knobs.disable:
             return gm.forward
         if any(getattr(t, "is_cuda", False) for t in inputs):
-            workers_of(None).begin()  # ready by the time that there are kernels to compile
+            workers_of(None).begin()  # for those who come by torch.compile
         names = [_readable(n.name) for n in gm.graph.nodes if n.op == "placeholder"]
 
         def step(kind: str) -> Callable[..., Any]:
