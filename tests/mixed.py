@@ -14,10 +14,11 @@ from interfuse.ir.dtypes import F32, DType, compute_type
 from interfuse.ir.index import Dim, sym
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
-from interfuse.lower.families import Work, lower
+from interfuse.lower.families import lower
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.mixed import mixed
 from interfuse.lower.target import Target
+from interfuse.lower.work import Work
 from tests import symbolic
 from tests.judge import Verdict, judge_region
 from tests.parts import Region

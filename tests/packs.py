@@ -17,10 +17,11 @@ from interfuse.ir import build as b
 from interfuse.ir.dtypes import BF16, F32, I64, DType
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
-from interfuse.lower.families import Work, lower
+from interfuse.lower.families import lower
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.pack import likeness, pack
 from interfuse.lower.target import Target
+from interfuse.lower.work import Work
 from interfuse.tune.trial import index_ends
 from tests.strategies import arrays_for
 

@@ -14,10 +14,11 @@ from interfuse.ir import build as b
 from interfuse.ir.dtypes import F32, DType
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
-from interfuse.lower.families import Work, lower
+from interfuse.lower.families import lower
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.split import split
 from interfuse.lower.target import Target
+from interfuse.lower.work import Work
 from tests import online
 from tests.online import axes_of
 

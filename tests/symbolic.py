@@ -15,9 +15,10 @@ from interfuse.ir.dtypes import F16, F32, F64, DType
 from interfuse.ir.index import Dim, at_sizes, sym
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
-from interfuse.lower.families import Work, lower
+from interfuse.lower.families import lower
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.target import Target
+from interfuse.lower.work import Work
 
 BATCH, LENGTH = sym("s0"), sym("s1")
 SIZES: tuple[Mapping[str, int], ...] = tuple(

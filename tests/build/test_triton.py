@@ -28,9 +28,10 @@ from interfuse.ir import build as b
 from interfuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8
 from interfuse.ir.index import sym
 from interfuse.ir.layout import contiguous
-from interfuse.lower.families import Work, lower
+from interfuse.lower.families import lower
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Param, Role, Store, Value
 from interfuse.lower.target import GPU
+from interfuse.lower.work import Work
 from interfuse.plan.plan import PackStep
 from interfuse.plan.planner import plan
 from interfuse.plan.schedules import schedules
@@ -385,6 +386,7 @@ def test_one_pass_and_reductions_in_parts_keep_to_the_limits(device: str, cache:
 @pytest.mark.parametrize("device", DEVICES)
 def test_tiles_of_rows_and_columns_keep_to_the_limits(device: str, cache: Path) -> None:
     regions = [cases.turned_region(F16, 32768, 4096, before) for before in (False, True)]
+    regions += [cases.nested_region(F16, 256, blocks, 32) for blocks in (512, 256, 100)]
     regions += [cases.turned_region(F16, 2048, 4096, False), cases.softmax_region(F16, 256, 2048, axis=0)]
     regions.append(cases.masked_softmax_region(F16, (8, 4096, 4096), (1, 4096, 4096)))
     regions += [cases.odd_region(BF16, 4096, 131072), cases.normed_region(F16, 8192, 4093)]

@@ -15,10 +15,11 @@ from interfuse.ir.dtypes import F32
 from interfuse.ir.index import sym
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
-from interfuse.lower.families import Work, lower
+from interfuse.lower.families import lower
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.schedule import Schedule
 from interfuse.lower.target import CPU, GPU, Target
+from interfuse.lower.work import Work
 
 H200 = find("H200")
 

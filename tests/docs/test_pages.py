@@ -12,7 +12,8 @@ import pytest
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import F32
 from interfuse.ir.layout import contiguous
-from interfuse.lower.families import Work, lower
+from interfuse.lower.families import lower
+from interfuse.lower.work import Work
 from interfuse.passes.pipeline import PASSES
 from interfuse.passes.simplify import RULES
 from interfuse.report import values

@@ -23,10 +23,11 @@ from interfuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8
 from interfuse.ir.evaluate import evaluate
 from interfuse.ir.layout import contiguous
 from interfuse.lower import scan_parts, split
-from interfuse.lower.families import Work, lower
+from interfuse.lower.families import lower
 from interfuse.lower.kernel import Kernel, Reduce, walk
 from interfuse.lower.schedule import Schedule
 from interfuse.lower.target import GPU, Target
+from interfuse.lower.work import Work
 from interfuse.plan.plan import PackStep
 from interfuse.plan.planner import plan
 from interfuse.run import gpu
@@ -105,6 +106,17 @@ def test_turned_tiles(dtype: DType, before: bool) -> None:
     assert [(a.name, a.block) for a in kernel.axes] == [("row", 16), ("col", 64)]
     x = (np.random.default_rng(5).standard_normal(inputs[0].shape) * 2 + 1).astype(dtype.numpy)
     cases.check_region(outputs, {inputs[0]: x}, cases.run(kernel, [x]))
+
+
+@pytest.mark.parametrize("blocks", (4, 3))
+@pytest.mark.parametrize("dtype", (F32, F16), ids=str)
+def test_rows_in_blocks(dtype: DType, blocks: int) -> None:
+    inputs, outputs = cases.nested_region(dtype, 7, blocks, 32)
+    kernel, _ = cases.lowered(inputs, outputs)
+    assert [(a.name, a.block) for a in kernel.axes] == [("row", 1), ("span", 4), ("col", 32)]
+    rng = np.random.default_rng(5)
+    arrays = [(rng.standard_normal(i.shape) * 2 + 1).astype(dtype.numpy) for i in inputs]
+    cases.check_region(outputs, dict(zip(inputs, arrays, strict=True)), cases.run(kernel, arrays))
 
 
 @pytest.mark.parametrize(("heads", "cols"), ((5, 37), (3, 1030)))

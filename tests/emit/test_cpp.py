@@ -23,9 +23,10 @@ from interfuse.ir import build as b
 from interfuse.ir.dtypes import BF16, BOOL, F8E4M3, F16, F32, F64, I32, I64, U8, DType
 from interfuse.ir.index import sym
 from interfuse.ir.layout import contiguous
-from interfuse.lower.families import Work, lower
+from interfuse.lower.families import lower
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Reduce, Role, Scope, Store, Value
 from interfuse.lower.target import CPU
+from interfuse.lower.work import Work
 from interfuse.run.cpu import load
 from tests import golden
 from tests.kernels import BUILDERS, reference

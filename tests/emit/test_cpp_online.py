@@ -16,8 +16,9 @@ from interfuse.capture.torch_types import to_torch
 from interfuse.emit.cpp import emit
 from interfuse.ir.dtypes import BF16, F32, F64, DType
 from interfuse.ir.layout import contiguous
-from interfuse.lower.families import Work, lower
+from interfuse.lower.families import lower
 from interfuse.lower.kernel import Reduce, walk
+from interfuse.lower.work import Work
 from interfuse.run.cpu import Launcher, load
 from tests import online, targets
 

@@ -23,8 +23,9 @@ from interfuse.ir.dtypes import F32, I8, I32, I64, U8, DType
 from interfuse.ir.evaluate import evaluate
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
-from interfuse.lower.families import Work, lower
+from interfuse.lower.families import lower
 from interfuse.lower.target import Target
+from interfuse.lower.work import Work
 from interfuse.run.cpu import Launcher, load
 from tests import gathers, joins, symbolic, targets
 from tests.judge import judge_region

@@ -18,9 +18,10 @@ from interfuse.ir.evaluate import evaluate
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
 from interfuse.ir.ops import BITWISE, DISCRETE, FLOAT_ONLY, NUMBERS_ONLY, POINTWISE, SHIFTS, TABLE, with_fact
-from interfuse.lower.families import Work, lower
+from interfuse.lower.families import lower
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Reduce, Role, Scope, Store, Value
 from interfuse.lower.target import GPU, Target
+from interfuse.lower.work import Work
 from interfuse.run.gpu import load
 
 TORCH: Mapping[DType, torch.dtype] = {
@@ -286,6 +287,21 @@ def turned_region(dtype: DType, rows: int, cols: int, before: bool) -> tuple[lis
     x = b.placeholder("x", dtype, (cols, rows) if before else (rows, cols))
     y, *statistics = _softmax(b.permute(x, (1, 0)) if before else x, 1)
     return [x], [b.apply("copy", y if before else b.permute(y, (1, 0))), *statistics]
+
+
+def nested_region(dtype: DType, rows: int, blocks: int, cols: int) -> tuple[list[Node], list[Node]]:
+    """Rows centred and over their largest, then each block over the sum of its own: the blocks and their sums."""
+    x, weight = b.placeholder("x", dtype, (rows, blocks * cols)), b.placeholder("weight", dtype, (blocks * cols,))
+    wide, scale = (b.cast(v, F32) if v.dtype.is_narrow else v for v in (x, weight))
+
+    def along(op: str, v: Node) -> Node:
+        return b.expand(b.reduce(op, v, (len(v.shape) - 1,), keepdims=True), v.shape)
+
+    centred = b.apply("sub", wide, along("mean", wide))
+    normed = b.apply("div", centred, along("max", b.apply("abs", centred)))
+    parts = b.reshape(b.apply("mul", normed, b.broadcast(scale, wide.shape)), (rows, blocks, cols))
+    sums = b.reduce("sum", b.apply("exp", parts), (2,))
+    return [x, weight], [b.apply("div", parts, b.expand(b.reshape(sums, (rows, blocks, 1)), parts.shape)), sums]
 
 
 def scan_region(dtype: DType, rows: int, cols: int, axis: int, reverse: bool) -> tuple[list[Node], list[Node]]:

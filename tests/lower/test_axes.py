@@ -8,9 +8,10 @@ from interfuse.ir import build as b
 from interfuse.ir.dtypes import F16, F32
 from interfuse.ir.index import symbols
 from interfuse.ir.layout import contiguous
-from interfuse.lower.families import Work, lower
+from interfuse.lower.families import lower
 from interfuse.lower.kernel import Kernel, Load, walk
 from interfuse.lower.target import CPU, GPU, Target
+from interfuse.lower.work import Work
 from tests.emit import triton_cases as cases
 
 

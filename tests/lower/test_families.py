@@ -18,10 +18,11 @@ from interfuse.ir.evaluate import evaluate
 from interfuse.ir.index import at_sizes, coefficient, sym
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node
-from interfuse.lower.families import Work, lower
+from interfuse.lower.families import lower
 from interfuse.lower.kernel import Axis, Kernel, Load, Loop, Role, Store
 from interfuse.lower.printer import show
 from interfuse.lower.target import CPU, GPU, Target
+from interfuse.lower.work import Work
 from tests import null_device, symbolic, targets
 from tests.judge import judge_region
 
@@ -331,6 +332,29 @@ def test_a_cheap_value_of_one_load_is_computed_again() -> None:
     x = _in("x", 4, 40)
     kernel, _ = lowered([x], [b.reduce("variance", x, (1,), correction=0)], CPU)
     assert not [p for p in kernel.params if p.mode == "scratch"]
+
+
+def nested(rows: int, blocks: int, cols: int) -> tuple[list[Node], list[Node]]:
+    x = _in("x", rows, blocks * cols)
+    parts = b.reshape(b.apply("sub", x, _along("max", x, 1)), (rows, blocks, cols))
+    return [x], [b.apply("sub", parts, _along("max", parts, 2))]
+
+
+def test_rows_and_blocks_of_them_are_reduced_in_one_gpu_kernel() -> None:
+    kernel, _ = lowered(*nested(5, 6, 16), GPU)
+    assert [(a.name, a.block) for a in kernel.axes] == [("row", 1), ("span", 8), ("col", 16)]
+    x = np.random.default_rng(0).standard_normal((5, 96)).astype(np.float32)
+    (got,) = null_device.run(kernel, [x.ravel()], [480])
+    whole = (x - x.max(1, keepdims=True)).reshape(5, 6, 16)
+    np.testing.assert_array_equal(got, (whole - whole.max(2, keepdims=True)).ravel())
+
+
+@pytest.mark.parametrize(
+    ("shape", "target"), [((5, 6, 16), CPU), ((5, 6, 12), GPU), ((5, 2048, 16), GPU)], ids=("cpu", "odd", "long")
+)
+def test_rows_and_blocks_that_no_program_holds_are_refused(shape: tuple[int, int, int], target: Target) -> None:
+    with pytest.raises(UnsupportedError, match="reductions of"):
+        lowered(*nested(*shape), target)
 
 
 def test_a_flat_map_has_one_axis_and_a_bias_two() -> None:

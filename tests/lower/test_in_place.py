@@ -9,9 +9,10 @@ from interfuse.ir import build as b
 from interfuse.ir.dtypes import F32
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node
-from interfuse.lower.families import Work, lower
+from interfuse.lower.families import lower
 from interfuse.lower.in_place import check_in_place
 from interfuse.lower.target import CPU, GPU, Target
+from interfuse.lower.work import Work
 
 X, Y = b.placeholder("x", F32, (8, 8)), b.placeholder("y", F32, (8, 8))
 SCALE = b.expand(b.reduce("max", X, (1,), keepdims=True), X.shape)

@@ -14,10 +14,11 @@ from interfuse.ir.dtypes import F32
 from interfuse.ir.evaluate import evaluate
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node
-from interfuse.lower.families import Work, lower, walked
+from interfuse.lower.families import lower, walked
 from interfuse.lower.kernel import Load, Store, walk
 from interfuse.lower.split import split
 from interfuse.lower.target import CPU, GPU, Target
+from interfuse.lower.work import Work
 from tests import null_device, targets
 
 Region = tuple[list[Node], list[Node]]

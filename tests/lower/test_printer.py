@@ -11,10 +11,11 @@ from interfuse.ir.dtypes import F16, F32
 from interfuse.ir.index import sym
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node
-from interfuse.lower.families import Work, lower
+from interfuse.lower.families import lower
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Param, Role, Store, Value
 from interfuse.lower.printer import show
 from interfuse.lower.target import CPU, GPU
+from interfuse.lower.work import Work
 from tests import golden
 
 

@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from interfuse.ir.evaluate import evaluate
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
-from interfuse.lower.families import Work, lower
+from interfuse.lower.families import lower
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.target import Target
+from interfuse.lower.work import Work
 from tests import null_device, targets
 from tests.strategies import KINDS, arrays_for, regions
 

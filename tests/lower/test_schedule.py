@@ -12,10 +12,11 @@ from interfuse.base.errors import UnsupportedError
 from interfuse.ir.evaluate import evaluate
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
-from interfuse.lower.families import Work, lower
+from interfuse.lower.families import lower
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.schedule import Schedule, distance, neighbours, schedule_of
 from interfuse.lower.target import CPU, GPU, Target
+from interfuse.lower.work import Work
 from tests import null_device, targets
 from tests.lower.test_families import MAKERS, Maker, _in, column_softmax, softmax, softmax_rows, two_outputs
 

@@ -14,10 +14,11 @@ from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
 from interfuse.lower import split as module
 from interfuse.lower.domain import Domain
-from interfuse.lower.families import Work, lower
+from interfuse.lower.families import lower
 from interfuse.lower.kernel import Kernel, Load, Reduce, walk
 from interfuse.lower.split import parts_of, split
 from interfuse.lower.target import CPU, GPU, Target
+from interfuse.lower.work import Work
 from tests import null_device, online, parts, targets
 from tests.emit import triton_cases as cases
 from tests.judge import judge_region

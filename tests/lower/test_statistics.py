@@ -10,9 +10,10 @@ from interfuse.ir.dtypes import F32
 from interfuse.ir.evaluate import evaluate
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node, topological
-from interfuse.lower.families import Work, lower
+from interfuse.lower.families import lower
 from interfuse.lower.kernel import Load, Loop, Reduce, walk
 from interfuse.lower.statistics import expand_statistics, join_statistics
+from interfuse.lower.work import Work
 from tests import online, targets
 
 X = b.placeholder("x", F32, (8, 8))

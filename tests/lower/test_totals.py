@@ -8,10 +8,11 @@ from interfuse.ir import build as b
 from interfuse.ir.dtypes import F16, F32, I64
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
-from interfuse.lower.families import Work, lower
+from interfuse.lower.families import lower
 from interfuse.lower.kernel import Axis, Load, Loop, Reduce, Role, walk
 from interfuse.lower.target import GPU
 from interfuse.lower.totals import totals
+from interfuse.lower.work import Work
 
 
 def _loss(rows: int, cols: int) -> tuple[list[Node], Node]:

@@ -8,9 +8,10 @@ from interfuse.ir import build as b
 from interfuse.ir.dtypes import BF16, F16, F32, DType
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node
-from interfuse.lower.families import Work, lower
+from interfuse.lower.families import lower
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.target import CPU, GPU, Target
+from interfuse.lower.work import Work
 
 
 def _largest(dtype: DType, cols: int, stride: int = 0, target: Target = GPU, more: Node | None = None) -> Kernel:

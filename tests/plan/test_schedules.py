@@ -8,8 +8,9 @@ import pytest
 
 from interfuse.device.table import find
 from interfuse.ir.layout import contiguous
-from interfuse.lower.families import Work, lower
+from interfuse.lower.families import lower
 from interfuse.lower.target import CPU, GPU, Target
+from interfuse.lower.work import Work
 from interfuse.plan.schedules import schedules
 from tests.lower.test_families import Maker, _in, column_softmax, softmax, two_outputs
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from interfuse.ir.index import symbols
 from interfuse.lower.kernel import Axis, Bound, Let, Load, Store, bounds_of
-from interfuse.lower.trace import Trace
+from interfuse.lower.traced import Trace
 
 
 def accesses(trace: Trace) -> list[Load | Store]:

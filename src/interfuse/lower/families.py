@@ -16,9 +16,8 @@ the kernel takes their symbols and serves every value. A length that may pass wh
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir.dtypes import F32, OPAQUE, compute_type
@@ -46,7 +45,6 @@ from interfuse.lower.axes import (
 from interfuse.lower.domain import Digits, Domain, bytes_read, check_operators, core_of, find, find_both, inside
 from interfuse.lower.joins import check_parts
 from interfuse.lower.kernel import (
-    PART,
     Axis,
     Kernel,
     Load,
@@ -59,48 +57,16 @@ from interfuse.lower.kernel import (
     varies_over,
 )
 from interfuse.lower.launch import order_of, stages_of, warps_of
+from interfuse.lower.nested import find_blocks, in_blocks
 from interfuse.lower.order import in_memory_order, map_domains, memory_digits, places, position
 from interfuse.lower.schedule import HELD, Schedule
 from interfuse.lower.statistics import expand_statistics, join_statistics
 from interfuse.lower.target import FEW, PARTED, SHORT, Target
-from interfuse.lower.trace import Trace, Tracer
+from interfuse.lower.trace import Tracer
+from interfuse.lower.traced import Trace
 from interfuse.lower.tree import statements, within_rows
 from interfuse.lower.vectors import in_vectors
-
-
-@dataclass(frozen=True)
-class Work:
-    """What a kernel is asked for: `outputs` to store, `roots` that compute them (one each, of the same type and shape;
-    the outputs themselves where empty), `inputs` that are in buffers, and the layouts of outputs and inputs there.
-
-    With `parts` the region is reduced along rows and along columns: a root that reduces over all rows has an output
-    with a dimension more, of what each of so many parts of the rows gives; which rows make a part is the kernel's own.
-    With `starts` each root is a part of its output alone, whose elements begin so many further on.
-    Reductions that are few enough for every program to do them for itself are done `ahead` of everything else. `sizes`
-    are the values of size symbols in the example: lengths up to about that are held on a GPU.
-    """
-
-    outputs: tuple[Node, ...]
-    inputs: frozenset[Node]
-    layouts: Mapping[Node, Layout]
-    roots: tuple[Node, ...] = ()
-    parts: int = 0
-    starts: tuple[Dim, ...] = ()
-    ahead: frozenset[Node] = frozenset()
-    sizes: Mapping[str, int] = field(default_factory=dict, compare=False)
-
-    @property
-    def leaves(self) -> frozenset[Node]:
-        """What is there before the domain is walked."""
-        return self.inputs | self.ahead
-
-    @property
-    def joined(self) -> tuple[Axis, ...]:
-        """The axis that is reduced ahead; none where nothing is."""
-        counts = {math.prod(wrap(n.inputs[0].shape[a]).hi for a in n.attr("axes")) for n in self.ahead}
-        if len(counts) > 1:
-            raise UnsupportedError(f"reduces {sorted(counts)} parts ahead: one kernel joins as many of each")
-        return tuple(Axis(PART, n, Role.TILE, power(n)) for n in counts)
+from interfuse.lower.work import Work
 
 
 def lower(
@@ -155,7 +121,12 @@ class _Made:
 
 
 def _plain(work: Work, target: Target, schedule: Schedule) -> _Made:
-    """A region with reductions along one axis, or without any."""
+    """A region with reductions along one axis, along rows and blocks of them, or without any."""
+    nodes = inside(work.roots, work.leaves)
+    if (blocks := find_blocks(nodes)) is not None:
+        sizes, roots = {r.size for r in work.roots}, expand_statistics(work.roots, work.leaves)
+        made = in_blocks(blocks, sizes, target, schedule, lambda d, rows: _trace(roots, work, d, target, rows))
+        return _Made("row, resident", *made)
     domain = walked(work, target)
     if domain.reduces:
         return _reducing(work, _as_example(domain, work.sizes, target), target, schedule)

@@ -153,6 +153,9 @@ class Let:
 PART = "part"
 """The TILE axis of what each program reduces for itself before it walks the others: results of parts, joined."""
 
+SPAN = "span"
+"""The TILE axis of a row's blocks, whose columns lie along the axis after it."""
+
 PLACES = frozenset(("argmax", "argmin"))
 """Reductions that give a place."""
 

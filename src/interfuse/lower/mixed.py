@@ -17,10 +17,10 @@ from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node, make, topological
 from interfuse.lower.axes import mixed_parts
 from interfuse.lower.domain import Domain, bytes_read, find_both, inside
-from interfuse.lower.families import Work
 from interfuse.lower.kernel import share_of
 from interfuse.lower.split import is_small, replaced
 from interfuse.lower.target import Target
+from interfuse.lower.work import Work
 
 _NOTHING = {"sum": 0.0, "max": float("-inf"), "min": float("inf")}
 """Reductions of columns that a program carries, and what changes none of them."""

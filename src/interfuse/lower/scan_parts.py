@@ -17,8 +17,8 @@ from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node, with_inputs
 from interfuse.ir.ops import REDUCES, SCANS
 from interfuse.lower.domain import Domain, find, inside
-from interfuse.lower.families import Work
 from interfuse.lower.target import SCANNED, Target
+from interfuse.lower.work import Work
 
 TOTALS = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
 """What a part gives to those after it."""

@@ -21,11 +21,12 @@ from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node, with_inputs
 from interfuse.ir.ops import REDUCES, SCANS
 from interfuse.lower.domain import Digits, Domain, by_step, find, inside
-from interfuse.lower.families import Work, walked
+from interfuse.lower.families import walked
 from interfuse.lower.kernel import PLACES
 from interfuse.lower.scan_parts import split_scans
 from interfuse.lower.statistics import join_statistics
 from interfuse.lower.target import FEW, PARTED, Target
+from interfuse.lower.work import Work
 
 PART = 1 << 12
 """Elements of a part at least: what its result takes is then nothing beside what it reads."""

@@ -13,9 +13,9 @@ from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
 from interfuse.ir.ops import REDUCES, SCANS
 from interfuse.lower.domain import digits_of, domain_of, inside, reduced
-from interfuse.lower.families import Work
 from interfuse.lower.split import split
 from interfuse.lower.target import Target
+from interfuse.lower.work import Work
 
 
 def totals(work: Work, target: Target) -> tuple[Work, ...]:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -36,29 +35,14 @@ from interfuse.ir.index import (
 from interfuse.ir.layout import Layout
 from interfuse.ir.node import Node
 from interfuse.ir.ops import JOINS, MOVES, REDUCES, SCANS
-from interfuse.lower.domain import Domain, core_of, pull, push
+from interfuse.lower.domain import Domain, core_of, pull, push, width
 from interfuse.lower.joins import Part, Space, parts_of
-from interfuse.lower.kernel import PLACES, Bound, Let, Load, Pick, Reduce, Scan, Scope, Store, Value
+from interfuse.lower.kernel import PLACES, SPAN, Bound, Let, Load, Pick, Reduce, Scan, Scope, Store, Value
 from interfuse.lower.names import GENERATED, Names
+from interfuse.lower.traced import Made, Trace
 
-Made = Union[Load, Let, Reduce, Scan]
 Key = tuple[Node, tuple[Expr, ...], tuple[Bound, ...]]
 """A value: a node at an index, as far as it is wanted only where bounds hold."""
-
-
-@dataclass
-class Trace:
-    """What a region computes: `made` in an order that respects operands, `stores`, and each value's depth.
-
-    `sums` reduce over the rows of a part, each within its column; `ends` store what they give.
-    """
-
-    made: list[Made] = field(default_factory=list)
-    stores: list[Store] = field(default_factory=list)
-    sums: list[Reduce] = field(default_factory=list)
-    ends: list[Store] = field(default_factory=list)
-    depth: dict[Value, int] = field(default_factory=dict)
-    reads: dict[Node, str] = field(default_factory=dict)
 
 
 class Tracer:
@@ -91,6 +75,7 @@ class Tracer:
         self._place = marked.get(place, place)  # the column that is walked
         self._within = marked.get(inner, inner)
         extents: dict[Expr, Dim] = {s: s.hi + 1 for s in symbols(row)} if row.op != "sym" else {row: domain.rows}
+        self._span = next((s for s in extents if s.name == SPAN), None)
         self._walked = tuple(s for s in (part, *sorted(extents, key=lambda s: s.name), col, inner) if s.op == "sym")
         extents |= {col: domain.cols, inner: domain.inner}
         self._space = Space({s: n for s, n in extents.items() if s.op == "sym"}, self._plain, by_index)
@@ -256,10 +241,15 @@ class Tracer:
 
     def _operand_index(self, node: Node, index: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """The operand's index of a reduction: the column spread over the reduced dimensions."""
-        index = self._of_ones(index, node.shape)
-        if any(self._col in symbols(i) for i in index) or self._picks_in(*index):
+        index, place = self._of_ones(index, node.shape), self._domain.reduced_place(self._place)
+        span = self._spanned(node)
+        if any({self._col, span} & symbols(i) for i in index) or self._picks_in(*index):
             raise UnsupportedError(f"{node.op}: its result is needed in another order than its rows")
-        return self._spread(node, index, self._domain.reduced_place(self._place))
+        return self._spread(node, index, place if span is None else span * self._domain.cols + place)
+
+    def _spanned(self, node: Node) -> Expr | None:
+        """The index of a row's blocks where all of them are reduced."""
+        return None if width(node.inputs[0].shape, node.attr("axes")) == self._domain.cols else self._span
 
     def _spread(self, node: Node, index: tuple[Expr, ...], place: Expr) -> tuple[Expr, ...]:
         """The operand's index of a reduction whose elements are counted by `place`."""
@@ -325,10 +315,10 @@ class Tracer:
 
     def _reduced(self, node: Node, part: Value) -> Value:
         depth = self.trace.depth
+        if (span := self._spanned(node)) is not None:
+            return self._over_spans(node, part, span)
         if self._col.name in part.axes:
-            axes = tuple(a for a in part.axes if a != self._col.name)
-            out = self._new(node.hint or node.op, node, axes)
-            return self._add(Reduce(out, node.op, part, self._col.name, Scope.LANE), depth[part] + 1)
+            return self._over(node, part, self._col)
         # Every column holds the same value: it is its own maximum, found first at 0, and its sum is a product.
         if node.op in PLACES:
             return self._add(Let(self._new(node.hint or node.op, node, ()), "const", (), (("value", 0),)), depth[part])
@@ -349,6 +339,17 @@ class Tracer:
             if part.dtype is node.dtype
             else self._add(Let(self._new(node.op, node, part.axes), "cast", (part,)), depth[part])
         )
+
+    def _over(self, node: Node, part: Value, axis: Expr) -> Value:
+        """The reduction of a value that varies over an axis."""
+        out = self._new(node.hint or node.op, node, tuple(a for a in part.axes if a != axis.name))
+        made = Reduce(out, node.op, part, axis.name, Scope.LANE)
+        return self._add(made, self.trace.depth[part] + (axis is self._col))
+
+    def _over_spans(self, node: Node, part: Value, span: Expr) -> Value:
+        if node.op not in ("sum", "max", "min") or not {span.name, self._col.name} <= set(part.axes):
+            raise UnsupportedError(f"{node.op} of rows beside reductions of their blocks")
+        return self._over(node, self._over(node, part, self._col), span)
 
     def _count(self, size: Dim, node: Node) -> Value:
         """A size as a number of the node's type."""

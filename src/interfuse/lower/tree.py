@@ -30,7 +30,7 @@ from interfuse.lower.kernel import (
     Value,
     operands,
 )
-from interfuse.lower.trace import Made, Trace
+from interfuse.lower.traced import Made, Trace
 
 ELEMENTS = 4
 """Widths that are no multiples of it begin in the middle of vectors of any type."""
@@ -125,7 +125,8 @@ class _Columns:
             if value in self.kept:
                 out.append(Store(self.kept[value], self.col.symbol, value))
 
-        reduced = [m for m in self.trace.made if isinstance(m, Reduce) and depth[m.arg] == number]
+        made = [m for m in self.trace.made if isinstance(m, Reduce) and m.axis == self.col.name]
+        reduced = [m for m in made if depth[m.arg] == number]
         # A program waits at each reduction. Of several, all loads are on their way before the first, and those of rows
         # of odd widths, which are read element by element, before any.
         if not serial and (len(reduced) > 1 or (reduced and wrap(self.col.extent).hi % ELEMENTS)):
@@ -213,9 +214,7 @@ def statements(
     body: list[Stmt] = list(first)
     for number in range(columns.last + 1):
         before = [
-            m
-            for m in trace.made
-            if not isinstance(m, Reduce) and not columns.wide(m.out) and trace.depth[m.out] == number
+            m for m in trace.made if not _over(m, col) and not columns.wide(m.out) and trace.depth[m.out] == number
         ]
         phase = columns.phase(number, serial)
         behind = _behind(before, phase) if late and phase else []
@@ -228,6 +227,11 @@ def statements(
     body += [s for s in trace.stores if not columns.in_loop(s)]
     scratch = tuple(Param(name, value.dtype, (col.extent,), (1,), "scratch") for value, name in columns.kept.items())
     return tuple(body), scratch
+
+
+def _over(made: Made, col: Axis) -> bool:
+    """True for a reduction of columns: it stands where they are walked."""
+    return isinstance(made, Reduce) and made.axis == col.name
 
 
 def _behind(before: Sequence[Made], phase: list[Stmt]) -> list[Made]:

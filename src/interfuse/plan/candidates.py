@@ -19,13 +19,14 @@ from interfuse.device.profile import DeviceProfile
 from interfuse.ir.graph import Call
 from interfuse.ir.layout import Layout, base_of, laid_over
 from interfuse.ir.node import Node
-from interfuse.lower.families import Work, lower
+from interfuse.lower.families import lower
 from interfuse.lower.in_place import check_over
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.mixed import mixed
 from interfuse.lower.split import split
 from interfuse.lower.target import Target
 from interfuse.lower.totals import totals
+from interfuse.lower.work import Work
 from interfuse.plan.flow import OUTPUT, Flow, cut, library_calls
 from interfuse.plan.plan import Candidate, KernelStep, LibraryStep, PackStep, ProviderStep
 

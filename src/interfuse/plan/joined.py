@@ -16,10 +16,11 @@ from interfuse.cost.model import kernel_estimate, pack_estimate
 from interfuse.ir import build as b
 from interfuse.ir.index import Dim, Expr, sym, unwrap, wrap
 from interfuse.ir.node import Node
-from interfuse.lower.families import Work, lower
+from interfuse.lower.families import lower
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.pack import Sizes, likeness, pack
 from interfuse.lower.schedule import Schedule, schedule_of
+from interfuse.lower.work import Work
 from interfuse.plan.candidates import Context, fused, library_candidate, outputs_of
 from interfuse.plan.flow import cut
 from interfuse.plan.memory import eager_peak, peak

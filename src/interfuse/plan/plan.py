@@ -15,8 +15,8 @@ from interfuse.cost.estimate import Estimate
 from interfuse.ir.graph import Graph
 from interfuse.ir.index import Dim
 from interfuse.ir.node import Node
-from interfuse.lower.families import Work
 from interfuse.lower.kernel import Kernel
+from interfuse.lower.work import Work
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,13 @@ from interfuse.cost.traffic import kernel_bytes
 from interfuse.device.profile import DeviceProfile
 from interfuse.ir.index import wrap
 from interfuse.ir.node import Node
-from interfuse.lower.families import Work, lower
+from interfuse.lower.families import lower
 from interfuse.lower.in_place import check_over
 from interfuse.lower.kernel import Kernel, Role
 from interfuse.lower.pack import pack
 from interfuse.lower.schedule import FAR, Schedule, distance, neighbours, schedule_of
 from interfuse.lower.target import Target
+from interfuse.lower.work import Work
 from interfuse.plan.packs import unit_of
 from interfuse.plan.plan import Candidate, KernelStep, PackStep, Step
 

@@ -24,9 +24,10 @@ from interfuse.ir import build as b
 from interfuse.ir.dtypes import F32
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
-from interfuse.lower.families import Work, lower
+from interfuse.lower.families import lower
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.target import Target
+from interfuse.lower.work import Work
 from interfuse.run import gpu
 from interfuse.tune.bench import compare
 

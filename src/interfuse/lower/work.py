@@ -1,0 +1,51 @@
+"""What a kernel is asked for. In: a region's outputs, what computes them, where buffers lie. Out: the frozen Work that
+families lower.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from interfuse.base.errors import UnsupportedError
+from interfuse.ir.index import Dim, wrap
+from interfuse.ir.layout import Layout
+from interfuse.ir.node import Node
+from interfuse.lower.axes import power
+from interfuse.lower.kernel import PART, Axis, Role
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a kernel is asked for: `outputs` to store, `roots` that compute them (one each, of the same type and shape;
+    the outputs themselves where empty), `inputs` that are in buffers, and the layouts of outputs and inputs there.
+
+    With `parts` the region is reduced along rows and along columns: a root that reduces over all rows has an output
+    with a dimension more, of what each of so many parts of the rows gives; which rows make a part is the kernel's own.
+    With `starts` each root is a part of its output alone, whose elements begin so many further on.
+    Reductions that are few enough for every program to do them for itself are done `ahead` of everything else. `sizes`
+    are the values of size symbols in the example: lengths up to about that are held on a GPU.
+    """
+
+    outputs: tuple[Node, ...]
+    inputs: frozenset[Node]
+    layouts: Mapping[Node, Layout]
+    roots: tuple[Node, ...] = ()
+    parts: int = 0
+    starts: tuple[Dim, ...] = ()
+    ahead: frozenset[Node] = frozenset()
+    sizes: Mapping[str, int] = field(default_factory=dict, compare=False)
+
+    @property
+    def leaves(self) -> frozenset[Node]:
+        """What is there before the domain is walked."""
+        return self.inputs | self.ahead
+
+    @property
+    def joined(self) -> tuple[Axis, ...]:
+        """The axis that is reduced ahead; none where nothing is."""
+        counts = {math.prod(wrap(n.inputs[0].shape[a]).hi for a in n.attr("axes")) for n in self.ahead}
+        if len(counts) > 1:
+            raise UnsupportedError(f"reduces {sorted(counts)} parts ahead: one kernel joins as many of each")
+        return tuple(Axis(PART, n, Role.TILE, power(n)) for n in counts)
