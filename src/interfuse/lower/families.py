@@ -123,9 +123,9 @@ class _Made:
 def _plain(work: Work, target: Target, schedule: Schedule) -> _Made:
     """A region with reductions along one axis, along rows and blocks of them, or without any."""
     nodes = inside(work.roots, work.leaves)
-    if (blocks := find_blocks(nodes)) is not None:
-        sizes, roots = {r.size for r in work.roots}, expand_statistics(work.roots, work.leaves)
-        made = in_blocks(blocks, sizes, target, schedule, lambda d, rows: _trace(roots, work, d, target, rows))
+    if (blocks := find_blocks(nodes, {r.size for r in work.roots}, target)) is not None:
+        roots = expand_statistics(work.roots, work.leaves)
+        made = in_blocks(blocks, target, schedule, lambda d, rows: _trace(roots, work, d, target, rows))
         return _Made("row, resident", *made)
     domain = walked(work, target)
     if domain.reduces:

@@ -40,10 +40,12 @@ class Blocks:
         return Domain(self.rows * self.count, self.width, True)  # type: ignore[arg-type]
 
 
-def find_blocks(nodes: Iterable[Node]) -> Blocks | None:
-    """The blocks of a region that reduces them and whole rows; None where it is anything else."""
+def find_blocks(nodes: Iterable[Node], sizes: set[Dim], target: Target) -> Blocks | None:
+    """The blocks of a region that reduces them and whole rows, where a program can hold a row and every output (`sizes`
+    elements) is a whole one or has one element a block; None for anything else.
+    """
     nodes = list(nodes)
-    if any(n.op in SCANS for n in nodes):
+    if target.backend != "triton" or any(n.op in SCANS for n in nodes):
         return None
     ways = {domain_of(digits_of(n)) for n in nodes if n.op in REDUCES}
     if len(ways) != 2 or any(d.apart or d.inner != 1 or not isinstance(d.cols, int) for d in ways):
@@ -52,26 +54,18 @@ def find_blocks(nodes: Iterable[Node]) -> Blocks | None:
     count, rest = divmod(whole.longest, block.longest)
     if rest or count == 1 or block.rows != whole.rows * count or block.longest & (block.longest - 1):  # type: ignore[operator]
         return None
-    return Blocks(whole.rows, count, block.longest)
+    fits = power(count) * block.longest <= MOST and sizes <= {block.kept, block.kept * block.cols}  # type: ignore[operator]
+    return Blocks(whole.rows, count, block.longest) if fits else None
 
 
 def in_blocks(
-    blocks: Blocks,
-    sizes: set[Dim],
-    target: Target,
-    schedule: Schedule,
-    traced: Callable[[Domain, Rows], Trace],
+    blocks: Blocks, target: Target, schedule: Schedule, traced: Callable[[Domain, Rows], Trace]
 ) -> tuple[tuple[Axis, ...], Trace, tuple[Stmt, ...], tuple[Param, ...]]:
-    """What a kernel for such a region is made of; `sizes` are its outputs' element counts, `traced` traces it over a
-    domain. UnsupportedError where a program cannot hold a row, or something is stored once a row.
-    """
-    if target.backend != "triton" or power(blocks.count) * blocks.width > MOST or schedule.streamed:
-        raise UnsupportedError(f"reductions of rows and of blocks of {blocks.width}: a GPU program would hold the row")
-    domain = blocks.domain
-    if not sizes <= {domain.kept, domain.kept * domain.cols}:  # type: ignore[operator]
-        raise UnsupportedError("results of rows beside results of their blocks")
-    row, block = Axis("row", blocks.rows, Role.GRID), Axis(SPAN, blocks.count, Role.TILE, power(blocks.count))
+    """What a kernel for such a region is made of; `traced` traces it over a domain."""
+    if schedule.streamed:
+        raise UnsupportedError(f"the schedule {schedule}: rows in blocks are held on chip")
+    row, span = Axis("row", blocks.rows, Role.GRID), Axis(SPAN, blocks.count, Role.TILE, power(blocks.count))
     col = Axis("col", blocks.width, Role.TILE, blocks.width)
-    trace = traced(domain, Rows(row.symbol * blocks.count + block.symbol, (row, block)))
-    axes = schedule.placed((row, block, col), target.backend, target.lanes)
+    trace = traced(blocks.domain, Rows(row.symbol * blocks.count + span.symbol, (row, span)))
+    axes = schedule.placed((row, span, col), target.backend, target.lanes)
     return (axes, trace, *statements(trace, col))
