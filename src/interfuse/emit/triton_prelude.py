@@ -156,8 +156,9 @@ def sigmoid(x):
 """,
     "coarse_sigmoid": """
 def coarse_sigmoid(x):
-    # To the digits of a 16-bit type and a few more.
-    return libdevice.fast_dividef(1.0, 1.0 + libdevice.exp2(x * -1.4426950408889634))
+    # To the digits of a 16-bit type and a few more. A quarter of 1 + e^-x stays where the division has its digits.
+    quarter = 0.25 + libdevice.exp2(tl.fma(x, -1.4426950408889634, -2.0))
+    return libdevice.fast_dividef(1.0, quarter) * 0.25
 """,
     "sigmoid_f64": """
 def sigmoid_f64(x):
