@@ -20,4 +20,4 @@ def test_a_row_that_is_read_twice_stays_in_the_cache() -> None:
 def test_weights_lie_as_rows_of_odd_widths_do(cols: int, hidden: int) -> None:
     text = emit(cases.lowered(*cases.normed_region(F16, 512, cols))[0]).text
     assert text.count("nothing = tl.program_id(1)") == hidden
-    assert text.count("+ nothing") == hidden and ("w_ptr + col + nothing" in text) == bool(hidden)
+    assert text.count("+ nothing") == hidden and ("w_ptr + nothing + col" in text) == bool(hidden)

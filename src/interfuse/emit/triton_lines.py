@@ -124,8 +124,8 @@ class Lines:
     def _at(self, param: str, e: Expr, within: tuple[Bound, ...] = ()) -> str:
         if e.op == "const" and e.value == 0:
             return f"{param}_ptr"
-        found = f"{param}_ptr + {self.named.get(e) or self._place_text(narrowed(e, within))}"
-        return f"{found} + {self.nothing}" if e in self._hidden else found
+        buffer = f"{param}_ptr + {self.nothing}" if e in self._hidden else f"{param}_ptr"
+        return f"{buffer} + {self.named.get(e) or self._place_text(narrowed(e, within))}"
 
     def _place_text(self, e: Expr) -> str:
         """An index as text; in whole vectors where a loop walks in these."""
