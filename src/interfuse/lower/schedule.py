@@ -17,6 +17,7 @@ from typing import Any
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir.index import wrap
 from interfuse.lower.kernel import Axis, Kernel, Role
+from interfuse.lower.target import MOST_STAGES
 
 HELD = 1 << 16
 """Elements that a GPU program may be asked to hold at most: beyond it registers cannot, whatever the warps."""
@@ -56,8 +57,8 @@ class Schedule:
         wanted, names = dict(self.blocks), {a.name for a in axes}
         if self.warps is not None and self.warps not in WARPS:
             raise UnsupportedError(f"the schedule {self}: a program has {', '.join(map(str, WARPS))} warps")
-        if self.stages is not None and self.stages not in STAGES:
-            raise UnsupportedError(f"the schedule {self}: a loop has {', '.join(map(str, STAGES))} stages")
+        if self.stages is not None and not 1 <= self.stages <= MOST_STAGES:
+            raise UnsupportedError(f"the schedule {self}: a loop has 1 to {MOST_STAGES} stages")
         if not names.issuperset(wanted):
             raise UnsupportedError(f"the schedule {self} names other axes than {', '.join(a.name for a in axes)}")
         for a in axes:
