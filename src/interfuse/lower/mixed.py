@@ -15,6 +15,7 @@ from interfuse.ir import build as b
 from interfuse.ir.index import mod, mul, product, unwrap
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node, make, topological
+from interfuse.ir.ops import REDUCES
 from interfuse.lower.axes import mixed_parts
 from interfuse.lower.domain import Domain, bytes_read, find_both, inside
 from interfuse.lower.kernel import share_of
@@ -30,9 +31,12 @@ def mixed(work: Work, target: Target) -> tuple[Work, ...]:
     """The works that compute `work`, in order; none where it does not reduce all rows, and beside that either reduces
     along rows or gives something of every element.
     """
-    roots = _spelled(work.roots or work.outputs, work.inputs)
+    plain = work.roots or work.outputs
+    if not any(n.op in REDUCES for n in inside(plain, work.inputs)):
+        return ()
+    roots = _spelled(plain, work.inputs)
     both = find_both(inside(roots, work.inputs))
-    if both is None:
+    if both is None or 0 in (both.domain.rows, both.domain.cols):
         return ()
     first = [n for n in both.over_rows if not any(m in both.over_rows for m in inside(n.inputs, work.inputs))]
     if any(n.op not in _NOTHING or not n.dtype.is_float for n in first):
