@@ -5,9 +5,12 @@ families that read side by side.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import F32
@@ -19,7 +22,8 @@ from interfuse.lower.kernel import Load, Store, walk
 from interfuse.lower.split import split
 from interfuse.lower.target import CPU, GPU, Target
 from interfuse.lower.work import Work
-from tests import null_device, targets
+from tests import null_device, strategies, targets
+from tests.judge import judge_region
 
 Region = tuple[list[Node], list[Node]]
 SHAPE = (2, 6, 4, 5)
@@ -103,6 +107,34 @@ def check(region: Region, works: tuple[Work, ...], target: Target) -> None:
 @pytest.mark.parametrize("name", REGIONS)
 def test_kernels_mean_what_the_nodes_mean(name: str, target: Target) -> None:
     check(REGIONS[name], (work_of(REGIONS[name]),), target)
+
+
+def in_order(shape: tuple[int, ...], order: Sequence[int]) -> Layout:
+    """Dense, with the dimensions lying in this order."""
+    steps = [math.prod(shape[k] for k in order[at + 1 :]) for at in range(len(order))]
+    return Layout(tuple(steps[order.index(k)] for k in range(len(shape))))
+
+
+@settings(max_examples=60)
+@given(st.data(), strategies.regions(), st.sampled_from(sorted(targets.ALL)))
+def test_regions_over_buffers_in_any_order(data: st.DataObject, region: Region, target: str) -> None:
+    inputs, outputs = region
+    # Mostly one order for all of a rank: then it is walked.
+    orders = {len(n.shape): data.draw(st.permutations(range(len(n.shape)))) for n in (*inputs, *outputs)}
+    layouts = {}
+    for n in (*inputs, *outputs):
+        own = data.draw(st.sampled_from((orders[len(n.shape)],) * 4 + (tuple(range(len(n.shape))),)))
+        layouts[n] = in_order(n.shape, own)
+    outputs = list(dict.fromkeys(outputs))
+    rng = np.random.default_rng(7)
+    arrays = {n: (rng.standard_normal(n.shape) * 2).astype(n.dtype.numpy) for n in inputs}
+    work = Work(tuple(outputs), frozenset(inputs), layouts)
+    kernel, reads = lower("kernel", work, targets.ALL[target])
+    held = [in_memory(arrays[r], layouts[r]) for r in reads]
+    got = null_device.run(kernel, held, [math.prod(o.shape) for o in outputs])
+    found = [back(g, o.shape, layouts[o]) for g, o in zip(got, outputs, strict=True)]
+    verdict = judge_region(outputs, arrays, found)
+    assert verdict.ok, verdict.note
 
 
 @pytest.mark.parametrize("target", [CPU, GPU], ids=["cpu", "gpu"])
