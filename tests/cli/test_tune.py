@@ -181,6 +181,19 @@ def test_nothing_to_choose_is_said(folder: Path) -> None:
     assert "nothing to choose" in result.stdout
 
 
+def test_what_another_process_locked_meanwhile_stays(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "lock.json").write_text(lock_text({"0": Choice("of old")}))
+
+    def meanwhile(*args: object) -> tuple[Choice, float, float, bool]:
+        (folder / "lock.json").write_text(lock_text({"0": Choice("newer"), "1": Choice("theirs")}))
+        return Choice("ours"), 2.0, 1.0, True
+
+    monkeypatch.setattr(tuning, "_tuned", meanwhile)
+    result = invoke("tune", "tune_models:columns", "--lock", "lock.json", INTERFUSE_USE_CACHE="0")
+    assert result.exit_code == 0, result.output
+    assert sorted(c.candidate for c in read_lock("lock.json").values()) == ["newer", "ours", "theirs"]
+
+
 def test_two_processes_tuning_at_once_lose_nothing(folder: Path) -> None:
     source = Path(interfuse.__file__).parents[1]
     environment = {**os.environ, "PYTHONPATH": f"{source}:{folder}"}

@@ -51,6 +51,19 @@ X, Y, Z = _data(4, 8), _data(4, 8), torch.complex(_data(4, 8), _data(4, 8))
 I = _integers(4, 8)  # noqa: E741
 PLACES = _integers(4, 8, low=0, high=4)
 
+# --- One tensor read in several ways
+
+
+@_function(_data(7, 40).t())
+def _sums_of_rows_and_columns_beside_a_difference(x: Tensor) -> Any:
+    return x.sum(-1), x.sum(0), x.sum(), x.diff(dim=-1)
+
+
+@_function(_data(64, 4))
+def _sums_of_rows_and_columns_beside_every_other_element(x: Tensor) -> Any:
+    return x.sum(-1), x.sum(0), x[::2, ::2] * 2, x[:1] * 2
+
+
 # --- Writing in place
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from interfuse.tune.judge import WORST, judge, moved
+from tests.judge import judge_arrays
 
 
 def case(dtype: torch.dtype = torch.float32, n: int = 10000) -> tuple[torch.Tensor, torch.Tensor]:
@@ -111,6 +112,17 @@ def test_codes_behind_a_reduction_may_be_one_off_in_a_thousand(
     got, eager = (t.view(dtype) for t in (got, eager))
     assert judge([got], [eager], None, codes={0}).ok == ok
     assert judge([got], [eager], None).ok == (wrong == 0)
+
+
+def test_nan_is_no_neighbour_of_the_largest_code() -> None:
+    eager = torch.full((4096,), 448.0).to(torch.float8_e4m3fn)
+    got = eager.clone().view(torch.uint8)
+    got[7] += 1
+    got = got.view(torch.float8_e4m3fn)
+    assert got.float()[7].isnan()
+    assert not judge([got], [eager], None, codes={0}).ok and not judge([eager], [got], None, codes={0}).ok
+    assert judge([got], [got], None, codes={0}).ok
+    assert not judge_arrays(got, eager, rule="codes").ok and judge_arrays(got, got, rule="codes").ok
 
 
 def test_codes_change_sign_at_zero() -> None:

@@ -6,11 +6,12 @@ Status 2 means that the arguments make no sense, 1 that they did and the work fa
 from __future__ import annotations
 
 import errno
+import fcntl
 import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
@@ -190,6 +191,21 @@ def write(path: Path | None, text: str) -> None:
             raise
     except OSError as error:
         _unwritable(path, error)
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """No other process that asks for the same is inside at once: for reading a file and writing it again.
+
+    The folder is what is locked, for the file is replaced. Where that cannot be had, all go on.
+    """
+    folder = os.open(Path(os.path.realpath(path)).parent, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def _unfinished(real: Path) -> Path:

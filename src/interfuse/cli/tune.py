@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 import interfuse
-from interfuse.cli.common import Off, Target, case_of, chosen, command, note, output, progress, writable, write
+from interfuse.cli.common import Off, Target, alone, case_of, chosen, command, note, output, progress, writable, write
 from interfuse.report.figures import counted, figure
 
 
@@ -25,9 +25,8 @@ def tune(
     """Measure schedules of every region of a model and keep the winners; Ctrl-C keeps what was measured."""
     with progress() as watch:
         case = case_of(target)
-        known = lock if lock is not None and lock.is_file() else None
         found = interfuse.tune_model(
-            case.model, case.inputs, case.kwargs, budget=budget, known=known, watch=watch, **chosen(None, off)
+            case.model, case.inputs, case.kwargs, budget=budget, known=lock, watch=watch, **chosen(None, off)
         )
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for heading in ("region", "times", "untuned us", "tuned us", "gain", "winner"):
@@ -35,7 +34,8 @@ def tune(
     for name, times, before, after, winner in found.rows:
         table.add_row(name, str(times), figure(before), figure(after), f"{before / after:.2f}x", winner)
     if lock is not None:
-        write(lock, found.lock_text())
+        with alone(lock):
+            write(lock, found.lock_text())
     if found.rows:
         output().print(table, highlight=False, markup=False)
     elif not found.left + found.unsure:

@@ -34,19 +34,22 @@ TRIES = 3
 
 @dataclass
 class Tuned:
-    """What tuning found: choices by region key, those known before included, and a row a region: name, times it
-    occurs, microseconds untuned and tuned, the winner. `left` regions were not reached; for `unsure` ones the machine
-    was too busy, so nothing is kept.
+    """What tuning found: choices by region key, and a row a region: name, times it occurs, microseconds untuned and
+    tuned, the winner. `left` regions were not reached; for `unsure` ones the machine was too busy, so nothing is kept.
+    `known` is the lock file whose choices stay beside the new ones.
     """
 
     choices: dict[str, Choice] = field(default_factory=dict)
     rows: list[tuple[str, int, float, float, str]] = field(default_factory=list)
     left: int = 0
     unsure: int = 0
+    known: Path | None = None
 
     def lock_text(self) -> str:
-        """The text of a lock file that holds the choices, as option `lock` takes it."""
-        return lock_text(self.choices)
+        """The text of a lock file that holds the choices, as option `lock` takes it, beside those that `known` holds by
+        now: another process may have tuned into it meanwhile.
+        """
+        return lock_text({**_read(self.known), **self.choices})
 
 
 def tune_model(
@@ -61,13 +64,13 @@ def tune_model(
 ) -> Tuned:
     """Measure candidates and schedules of every region of the model for at most about `budget` seconds.
 
-    `known` is a lock file whose choices stay beside the new ones. Ctrl-C ends the measuring and keeps what there is.
-    ModelError where PyTorch itself cannot run the model, OptionError for a bad option or lock file.
+    `known` is a lock file, if it is there, whose choices stay beside the new ones. Ctrl-C ends the measuring and keeps
+    what there is. ModelError where PyTorch itself cannot run the model, OptionError for a bad option or lock file.
     """
-    kept = read_lock(str(known)) if known is not None else {}
+    _read(known)  # a broken one is told of before the work
     with torch.no_grad():
         backend = begin(model, inputs, kwargs, options, watch, stop="plan").backend
-    knobs, found = backend.options.knobs(), Tuned(kept)
+    knobs, found = backend.options.knobs(), Tuned(known=known)
     store = Store(knobs.cache_dir / "results.sqlite" if knobs.cache else None)
     todo = _todo(backend.compiled)
     deadline = time.perf_counter() + budget
@@ -90,6 +93,10 @@ def tune_model(
         store.close()
     found.left = len(todo) - len(found.rows) - found.unsure
     return found
+
+
+def _read(lock: Path | None) -> dict[str, Choice]:
+    return read_lock(str(lock)) if lock is not None and lock.is_file() else {}
 
 
 def _todo(compiled: Sequence[Compiled]) -> dict[str, tuple[Region, Plan, Device, int]]:
