@@ -194,6 +194,7 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", help="measure cases whose name holds one of these")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--no-peers", action="store_true", help="leave Inductor out")
+    parser.add_argument("--compiled", action="store_true", help="the caches on disk have every contender's kernels")
     parser.add_argument("--again", action="store_true", help="measure cases that the file has at this commit too")
     parser.add_argument("--merge", type=Path, nargs="*", default=[], help="take the cases of these files in first")
     parser.add_argument("--out", type=Path, default=RESULTS / "memory_cuda.json")
@@ -219,7 +220,7 @@ def main() -> int:
     chosen = [n for n in CASES if not args.parts or any(p in n for p in args.parts)]
     left = [n for n in chosen if args.again or data["cases"].get(n, {}).get("commit") != args.commit]
     console = Console()
-    if not args.no_peers:
+    if not args.no_peers and not args.compiled:
         for _ in side_by_side(left, os.cpu_count() or 1, ["--prepare"], console, "compiling"):
             pass
     with tempfile.TemporaryDirectory() as folder:
