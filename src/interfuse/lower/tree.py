@@ -204,7 +204,9 @@ def statements(
     """
     first, rest = _ahead(trace.made)
     if col.role is Role.GRID:
-        loads = [m for m in rest if isinstance(m, Load) and not m.picks] if first else []
+        # What rows need is on its way meanwhile; where all of it meets one number, Triton does not end on that order.
+        rows = any(isinstance(m, Reduce) and m.axis == PART and m.out.axes for m in trace.made)
+        loads = [m for m in rest if rows and isinstance(m, Load) and not m.picks]
         return (*loads, *first, *(m for m in rest if m not in loads), *trace.stores), ()
     trace = replace(trace, made=rest)
     serial = col.role is Role.SERIAL
