@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from interfuse.ir.dtypes import F16
 from interfuse.ir.index import Dim, Expr, substitute, symbols, wrap
 from interfuse.lower.domain import Domain
 from interfuse.lower.kernel import Axis, Load, Role, Stmt, share_of, walk
@@ -161,11 +162,12 @@ def stepped(col: Axis, body: tuple[Stmt, ...], once: bool) -> Axis:
     meanwhile, a program takes all threads.
     """
     odd = in_vectors(col, body).vector > 1
-    loads = {s.index for s in walk(body) if isinstance(s, Load) and col.symbol in symbols(s.index)}
+    loads = {(s.index, s.out.dtype) for s in walk(body) if isinstance(s, Load) and col.symbol in symbols(s.index)}
     if odd and once:
         return replace(col, block=col.block // 2)
     long = isinstance(col.extent, int) and col.extent > LONG_ROW
-    return replace(col, block=LONG_STEP) if long and not odd and not once and len(loads) == 1 else col
+    light = len(loads) == 1 and all(dtype is F16 for _, dtype in loads)  # others spill registers
+    return replace(col, block=LONG_STEP) if long and not odd and not once and light else col
 
 
 def total_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
