@@ -28,6 +28,9 @@ PIECE = 512
 STEP_BYTES = 1 << 14
 """What such a program reads a step: with the next step on its way, two programs a unit keep memory busy."""
 
+WARP_COLUMNS = 256
+"""Columns of halves that a warp reads at once, 16 bytes a thread."""
+
 SHARE = 8
 """Rows of a part at least: what a part leaves is then little beside what it reads."""
 
@@ -90,8 +93,9 @@ def column_axes(domain: Domain, target: Target, scanned: int, light: bool, narro
 
 
 def mixed_parts(domain: Domain, read: int, target: Target) -> int:
-    """Into how many parts the rows of a domain are cut: two for each unit of a device, one where a step is long, fewer
-    where rows are few or columns have programs of their own. `read` is how many bytes an element takes.
+    """Into how many parts the rows of a domain are cut: two for each unit of a device, one where a step is long, more
+    where programs are small, fewer where rows are few or columns have programs of their own. `read` is how many bytes
+    an element takes.
     """
     rows = domain.rows
     if target.backend == "cpp":
@@ -99,7 +103,8 @@ def mixed_parts(domain: Domain, read: int, target: Target) -> int:
         # Neighbours: all parts have some.
         return most if not isinstance(rows, int) else -(-rows // max(SHARE, -(-rows // most)))
     wide, step = _mixed_step(domain, read)
-    programs = target.enough * (2 if step * wide * read <= STEP_BYTES else 1)
+    small = _small(domain)
+    programs = target.enough * (2 * small if step * wide * read <= STEP_BYTES // small else 1)
     most = max(1, programs // -(-domain.longest // wide))
     return most if not isinstance(rows, int) else min(most, -(-rows // max(SHARE, step)))
 
@@ -131,7 +136,13 @@ def _scanned_axes(domain: Domain, target: Target, scanned: int) -> tuple[Axis, .
 def _mixed_step(domain: Domain, read: int) -> tuple[int, int]:
     """Columns of a GPU program, and the rows of one step."""
     wide = power(domain.longest) if domain.reduces else min(power(domain.longest), PIECE)
-    return wide, max(1, power(STEP_BYTES // (wide * read) + 1) // 2)
+    return wide, max(1, power(STEP_BYTES // _small(domain) // (wide * read) + 1) // 2)
+
+
+def _small(domain: Domain) -> int:
+    """How many programs share the step of one, where a row fills few warps: these need not wait for others then."""
+    filled = domain.longest // WARP_COLUMNS
+    return 4 // min(4, power(filled + 1) // 2) if domain.reduces and filled else 1
 
 
 def turned_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
