@@ -90,7 +90,7 @@ def main() -> int:
     with torch.no_grad():
         for name in track(chosen, "measuring", console=console):
             try:
-                data["cases"][name] = measure(name, CASES[name], args.rounds)
+                data["cases"][name] = {**measure(name, CASES[name], args.rounds), "commit": args.commit}
             except (torch.OutOfMemoryError, RuntimeError) as error:  # one case tells, the others go on
                 data["cases"][name] = {"fails": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
             save(path, data)
