@@ -34,6 +34,9 @@ WARP_COLUMNS = 256
 SHARE = 8
 """Rows of a part at least: what a part leaves is then little beside what it reads."""
 
+WIDE_SCANS = 16
+"""Bytes that scans give for each row of a column, beyond which a step has half as many rows."""
+
 PAIR = 2
 """Columns of a thread that scans: four bytes at least, the fewest that are fetched ahead."""
 
@@ -127,7 +130,8 @@ def _scanned_axes(domain: Domain, target: Target, scanned: int) -> tuple[Axis, .
     """Two columns a thread, which has all rows of a step: what lies in one thread is scanned without waiting."""
     wide = wrap(domain.kept).hi >= 4 * target.programs * target.lanes
     lanes = lanes_for(domain.inner, 2 * target.lanes if wide else target.lanes)
-    step, rows = SCANNED // power(scanned), domain.longest
+    # What several scans of wide types carry takes registers beside the step.
+    step, rows = SCANNED // power(scanned) // (2 if scanned > WIDE_SCANS else 1), domain.longest
     role = Role.TILE if rows <= min(step, target.row_elements) else Role.SERIAL
     block = power(rows) if role is Role.TILE else step
     return Axis("col", domain.inner, Role.GRID, lanes, each=PAIR), Axis("row", domain.cols, role, block)
