@@ -77,7 +77,8 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
     ):
         each = 1024
     else:
-        narrow = all(s.arg.dtype.bytes <= F32.bytes for s in body if isinstance(s, Reduce))
+        results = [s for s in body if isinstance(s, Reduce)]
+        narrow = all(max(s.arg.dtype.bytes, s.out.dtype.bytes) <= F32.bytes for s in results)
         carried = narrow and (family == "column, streamed" or (family == "row, streamed" and not wide))
         large = family == "map" and elements > GPU.tile_elements
         each = 512 if coded or carried or large or axes[-1].role is Role.TILE else 256
