@@ -24,6 +24,11 @@ PREDICTED = "predicted "
 """How the keys begin under which the same file keeps what predictions came to (tune/corrections.py)."""
 
 
+def results(knobs: Knobs, record: Record | None = None) -> Store:
+    """The file of results in the cache folder; in memory where nothing is to be cached."""
+    return Store(knobs.cache_dir / RESULTS if knobs.cache else None, record)
+
+
 @dataclass(frozen=True)
 class Kept:
     """One built kernel: its name, key, bytes of its files, seconds that compiling it took (None: not known)."""

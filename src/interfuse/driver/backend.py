@@ -91,7 +91,7 @@ class Backend:
         if knobs.disable:
             return gm.forward
         if any(getattr(t, "is_cuda", False) for t in inputs):
-            workers_of(None).begin()  # for those who come by torch.compile
+            workers_of(None).begin()  # where the GPU or this graph came later
         names = [_readable(n.name) for n in gm.graph.nodes if n.op == "placeholder"]
 
         def step(kind: str) -> Callable[..., Any]:

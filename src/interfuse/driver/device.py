@@ -27,7 +27,7 @@ from interfuse.build import compilers
 from interfuse.build import cpp as build_cpp
 from interfuse.build import triton as build_triton
 from interfuse.build.cache import Cache, open_cache
-from interfuse.build.contents import RESULTS
+from interfuse.build.contents import RESULTS, results
 from interfuse.build.cpp import Artifact
 from interfuse.build.resources import Resources, check, occupancy
 from interfuse.device import cpu
@@ -150,7 +150,7 @@ def measure(name: str, knobs: Knobs, told: probe.Told | None = None) -> Device:
         return launchers
 
     found = probe.probe(known.profile, known.target, known.torch_device, build, told)
-    store = Store(knobs.cache_dir / RESULTS if knobs.cache else None, record)
+    store = results(knobs, record)
     try:
         probe.keep(found, store, known.probe_key)
     finally:
@@ -300,7 +300,7 @@ def _compiled(
     sources: Sequence[TritonSource], target: str, knobs: Knobs, record: Record
 ) -> tuple[list[Resources], list[Resources | BuildError]]:
     """What an earlier process found out about some of the sources, and what there is to know of all of them."""
-    store = Store(knobs.cache_dir / RESULTS if knobs.cache else None, record)
+    store = results(knobs, record)
     try:
         keys = [build_triton.key(s, target) for s in sources]
         known = {k: found for k in keys if (found := Resources.from_json(store.get(k))) is not None}

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from interfuse.base.record import Record
-from interfuse.base.store import Store
+from interfuse.build.contents import results
 from interfuse.driver.begin import begin
 from interfuse.driver.compiler import Compiled, Watcher
 from interfuse.driver.device import Device
@@ -71,7 +71,7 @@ def tune_model(
     with torch.no_grad():
         backend = begin(model, inputs, kwargs, options, watch, stop="plan").backend
     knobs, found = backend.options.knobs(), Tuned(known=known)
-    store = Store(knobs.cache_dir / "results.sqlite" if knobs.cache else None)
+    store = results(knobs)
     todo = _todo(backend.compiled)
     deadline = time.perf_counter() + budget
     try:

@@ -18,7 +18,7 @@ from typing import Any
 from interfuse.base.errors import OptionError, UnsupportedError
 from interfuse.base.knobs import Knobs
 from interfuse.base.record import Record
-from interfuse.base.store import Store
+from interfuse.build.contents import results
 from interfuse.lower.schedule import Schedule
 from interfuse.plan.plan import Plan, Region
 from interfuse.plan.schedules import Asked, Place, label_of, rescheduled
@@ -91,7 +91,7 @@ def settled(plan: Plan, place: Place, device_key: str, knobs: Knobs, record: Rec
     OptionError for a broken lock file.
     """
     lock = read_lock(knobs.lock) if knobs.lock else {}
-    store = Store(knobs.cache_dir / "results.sqlite" if knobs.cache else None, record)
+    store = results(knobs, record)
     regions, open_regions, locked = [], 0, 0
     try:
         for position, region in enumerate(plan.regions):
@@ -116,7 +116,7 @@ def settled(plan: Plan, place: Place, device_key: str, knobs: Knobs, record: Rec
 def chosen_so(planned: Plan, decided: Plan, device_key: str, knobs: Knobs) -> dict[str, Choice]:
     """The choices of a plan whose regions were raced or settled, by region key; `planned` is that plan before."""
     lock = read_lock(knobs.lock) if knobs.lock else {}
-    store = Store(knobs.cache_dir / "results.sqlite" if knobs.cache else None)
+    store = results(knobs)
     found: dict[str, Choice] = {}
     try:
         for region, final in zip(planned.regions, decided.regions, strict=True):

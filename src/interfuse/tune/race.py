@@ -18,6 +18,7 @@ import torch
 from interfuse.base.knobs import Knobs
 from interfuse.base.record import Record
 from interfuse.base.store import Store
+from interfuse.build.contents import results
 from interfuse.ir.graph import Graph
 from interfuse.plan.plan import Plan, Region
 from interfuse.run.assemble import results_of
@@ -91,7 +92,7 @@ def race_plan(
     `told` hears how many of how many regions are decided. What was predicted is compared with what was measured under
     `probe_key`, the device's name (tune/corrections.py). Each result is in the store before the next is measured.
     """
-    store = Store(knobs.cache_dir / "results.sqlite" if knobs.cache else None, record)
+    store = results(knobs, record)
     deadline = time.perf_counter() + knobs.race_seconds
     regions, seen = [], dict[str, Result]()
     pool = knobs.pool_mib << 20

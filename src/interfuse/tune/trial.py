@@ -23,6 +23,7 @@ from interfuse.ir.index import Dim, at_sizes, minimum, symbols, unwrap
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node, make, topological
 from interfuse.ir.ops import JOINS, MOVES, REDUCES, SCANS
+from interfuse.lower.axes import power
 from interfuse.lower.canonical import canonical
 from interfuse.plan.plan import KernelStep, LibraryStep, PackStep, Plan, Region
 from interfuse.run.launch import Launcher
@@ -170,7 +171,7 @@ def _wide(template: Any) -> Any:
 
 def bucket(size: int) -> int:
     """The bucket of a size that changes between calls, named by its largest: the next power of two."""
-    return 1 << max(size - 1, 0).bit_length()
+    return power(size)
 
 
 def region_key(region: Region, graph: Graph, device_key: str) -> str:
