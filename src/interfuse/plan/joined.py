@@ -40,13 +40,21 @@ class _Source:
     calls: Part
 
 
+@dataclass(frozen=True)
+class Joined:
+    """The step that writes a joined value, and the calls that make the first part made for it."""
+
+    step: PackStep
+    first: Part
+
+
 def form_joined(
     groups: Grouping, context: Context, fusable: Callable[[int], bool], reject: Callable[[Part, str], None]
-) -> dict[Part, PackStep]:
-    """Join each concat that no kernel holds with the makers of its parts; the step for each group that comes of it.
-    `reject` hears what stays apart and why.
+) -> dict[Part, Joined]:
+    """Join each concat that no kernel holds with the makers of its parts; what comes of it, by its group. `reject`
+    hears what stays apart and why.
     """
-    found: dict[Part, PackStep] = {}
+    found: dict[Part, Joined] = {}
     for k in context.flow.needed if context.target is not None else ():
         whole = next(iter(context.flow.graph.calls[k].outs), None)
         if not _parts(whole) or not fusable(k) or len(groups.members[groups.group_of[k]]) > 1:
@@ -59,7 +67,8 @@ def form_joined(
             calls = frozenset((k,)).union(*(s.calls for s in sources))
             try:
                 if len(calls) > 1:
-                    found[calls] = _joined(k, whole, sources, groups, context)
+                    first = next(s.calls for s in sources if s.calls)
+                    found[calls] = Joined(_joined(k, whole, sources, groups, context), first)
             except UnsupportedError as error:
                 reject(calls, str(error))
     return found
@@ -72,30 +81,6 @@ def _parts(whole: Node | None) -> tuple[Node, ...]:
     if whole is not None and whole.op == "cast" and whole.inputs[0].op == "concat":
         return tuple(b.cast(part, whole.dtype) for part in whole.inputs[0].inputs)
     return ()
-
-
-def makers(calls: Part, context: Context) -> list[Part]:
-    """The calls of a joined group that make each part, in order of the parts; the first is never empty."""
-    concat = max(calls)
-    own = calls - {concat}
-    found = [
-        frozenset(c for c in own if c in _behind(context.flow.producer[part], own, context))
-        for part in _parts(context.flow.graph.calls[concat].outs[0])
-        if context.flow.producer.get(part) in own
-    ]
-    return found or [calls]
-
-
-def _behind(last: int, own: Part, context: Context) -> set[int]:
-    """The calls among `own` that the call `last` needs, itself too."""
-    found, stack = {last}, [last]
-    while stack:
-        for leaf in context.flow.leaves[stack.pop()]:
-            maker = context.flow.producer.get(leaf)
-            if maker in own and maker not in found:
-                found.add(maker)
-                stack.append(maker)
-    return found
 
 
 def _sources(k: int, whole: Node, groups: Grouping, context: Context, fusable: Callable[[int], bool]) -> list[_Source]:
@@ -154,7 +139,12 @@ def _packed(
         steps = [_member(k, whole, s, step, context) for s in sources]
         widest = max((s.kernel for s in steps), key=lambda kernel: kernel.axes[-1].block)
         schedule = schedule_of(widest, context.target.backend)
-        steps = [_member(k, whole, s, step, context, schedule) for s in sources]
+        steps = [
+            s
+            if schedule_of(s.kernel, context.target.backend) == schedule
+            else _member(k, whole, p, step, context, schedule)
+            for s, p in zip(steps, sources, strict=True)
+        ]
         kernels = [s.kernel for s in steps]
         if len({likeness(kernel, step) for kernel in kernels}) == 1:
             kernel, sizes = pack(kernels, "kernel", unit=step)

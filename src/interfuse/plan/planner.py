@@ -37,7 +37,7 @@ from interfuse.plan.candidates import (
     short_name,
 )
 from interfuse.plan.flow import OUTPUT, Flow, analyse
-from interfuse.plan.joined import form_joined, makers
+from interfuse.plan.joined import Joined, form_joined
 from interfuse.plan.memory import eager_peak, peak, suspects
 from interfuse.plan.notes import note, region_name
 from interfuse.plan.packs import form, unit_of
@@ -184,7 +184,7 @@ def _keep_to_eagers_memory(former: Former, flow: Flow, rejected: list[tuple[froz
 def _region(
     calls: frozenset[int],
     members: Sequence[frozenset[int]],
-    joined: PackStep | None,
+    joined: Joined | None,
     context: Context,
     off: tuple[str, ...],
     kernels: dict[Kernel, str],
@@ -193,7 +193,7 @@ def _region(
     graph = context.flow.graph
     name = f"{_pure_name(members[0], context)} x{len(members)}" if members else _pure_name(calls, context)
     if joined is not None:
-        name = f"{region_name(makers(calls, context)[0], graph)} x{len(joined.members)}+cat"
+        name = f"{region_name(joined.first, graph)} x{len(joined.step.members)}+cat"
     library, reads = library_candidate(calls, context)
     outputs = outputs_of(calls, context.flow)
     candidates: list[Candidate] = [library]
@@ -203,7 +203,7 @@ def _region(
     else:
         try:
             if joined is not None:
-                faster = [packed_candidate(_named_pack(joined, name, calls, context, kernels), context)]
+                faster = [packed_candidate(_named_pack(joined.step, name, calls, context, kernels), context)]
             else:
                 faster = _packed(members, context, kernels) if members else _faster(calls, name, context, kernels)
             candidates = [*faster, library]
