@@ -13,6 +13,7 @@ from interfuse.driver.backend import Backend
 from interfuse.driver.options import read
 from interfuse.report.gather import gather
 from interfuse.report.ledger import ledger
+from interfuse.run.launch import Result
 from tests.judge import judge
 
 pytestmark = pytest.mark.usefixtures("empty_cache")
@@ -74,6 +75,23 @@ def test_parts_of_a_joined_value_are_written_where_they_belong(dtype: torch.dtyp
         assert judge(side_by_side, ([x.repeat(3, 1)[:rows] for x in xs], bs), run).ok
         assert launches(backend) == 1
     assert len(backend.compiled) == 2  # one for the first size, one for all others
+
+
+def test_a_joined_value_gets_memory_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its members write parts of one buffer."""
+    given, maker = list[tuple[int, ...]](), Result.maker
+
+    def counted(self: Result, pages: Any) -> Any:
+        make = maker(self, pages)
+        return lambda sizes: (given.append(self.shape), make(sizes))[1]
+
+    monkeypatch.setattr(Result, "maker", counted)
+    run, _ = compiled(side_by_side)
+    xs, bs = inputs(26)
+    run(xs, bs)
+    given.clear()
+    run(xs, bs)
+    assert given == [side_by_side(xs, bs).shape]
 
 
 @pytest.mark.parametrize(

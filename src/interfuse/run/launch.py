@@ -118,8 +118,8 @@ class PartsLaunch:
 
     @property
     def outs(self) -> tuple[Result, ...]:
-        """The results that get memory of their own."""
-        return tuple(p for p in self.parts if isinstance(p, Result))
+        """The results that get memory of their own, each once: many members may write parts of one."""
+        return tuple(dict.fromkeys(p for p in self.parts if isinstance(p, Result)))
 
     def step(self, pages: Pages) -> Step:
         """Allocate the results and launch once. What is read several times is looked at once."""
