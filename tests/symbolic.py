@@ -240,6 +240,14 @@ def _long_norm() -> Region:
     return [x, r, w], [_norm(s, w), s]
 
 
+def _long_results() -> Region:
+    """All that a row may carry from step to step at once."""
+    x, r, w = _in("x", BATCH, LENGTH), _in("r", BATCH, LENGTH), _in("weight", LENGTH)
+    s = b.apply("add", x, r)
+    statistics = b.reduce("variance", s, (1,), correction=1), b.reduce("min", s, (1,)), b.reduce("sum", s, (1,))
+    return [x, r, w], [_norm(s, w), _softmax(s), *statistics]
+
+
 def _long_unbiased() -> Region:
     (x,) = _long("x")
     return [x], [b.reduce("variance", x, (2,), correction=1)]
@@ -288,6 +296,7 @@ LONG: Mapping[str, Callable[[], Region]] = {
     for f in (
         _long_softmax,
         _long_norm,
+        _long_results,
         _long_unbiased,
         _long_rows_of_two,
         _long_places,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from interfuse.ir.dtypes import F16
 from interfuse.ir.index import Dim, Expr, substitute, symbols, wrap
 from interfuse.lower.domain import Domain
-from interfuse.lower.kernel import Axis, Load, Role, Stmt, share_of, walk
+from interfuse.lower.kernel import PLACES, Axis, Load, Reduce, Role, Stmt, share_of, walk
 from interfuse.lower.target import HELD_TILE, HELD_TOTAL, LONG_ROW, LONG_STEP, SCANNED, STEP, Target
 from interfuse.lower.vectors import in_vectors
 
@@ -36,6 +36,9 @@ SHARE = 8
 
 WIDE_SCANS = 16
 """Bytes that scans give for each row of a column, beyond which a step has half as many rows."""
+
+CARRIED_BYTES = 16
+"""What an element of a step of `STEP` may carry from step to step: more, and a thread's registers do not hold it."""
 
 PAIR = 2
 """Columns of a thread that scans: four bytes at least, the fewest that are fetched ahead."""
@@ -174,15 +177,24 @@ def step_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
 def stepped(col: Axis, body: tuple[Stmt, ...], once: bool) -> Axis:
     """The columns of `step_axes` in longer or shorter steps. Where rows are read `once` and begin anywhere, half a step
     leaves room for more programs; where they are read again, and are so long that a cache holds one of each unit
-    meanwhile, a program takes all threads.
+    meanwhile, a program takes all threads. Where several results are carried along, half a step has room for them.
     """
     odd = in_vectors(col, body).vector > 1
+    if crowded(body):
+        return replace(col, block=col.block // 2)
     loads = {(s.index, s.out.dtype) for s in walk(body) if isinstance(s, Load) and col.symbol in symbols(s.index)}
     if odd and once:
         return replace(col, block=col.block // 2)
     long = isinstance(col.extent, int) and col.extent > LONG_ROW
     light = len(loads) == 1 and all(dtype is F16 for _, dtype in loads)  # others spill registers
     return replace(col, block=LONG_STEP) if long and not odd and not once and light else col
+
+
+def crowded(body: Iterable[Stmt]) -> bool:
+    """True where more is carried along than a thread has room for beside 32 elements."""
+    results = [s for s in walk(body) if isinstance(s, Reduce)]
+    carried = sum(s.arg.dtype.bytes + (s.out.dtype.bytes if s.op in PLACES else 0) for s in results)
+    return carried > CARRIED_BYTES
 
 
 def total_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from interfuse.ir.dtypes import F32
 from interfuse.ir.index import symbols, wrap
-from interfuse.lower.axes import STEP_BYTES, power
+from interfuse.lower.axes import STEP_BYTES, crowded, power
 from interfuse.lower.kernel import Axis, Load, Loop, Reduce, Role, Scan, Stmt, Store, step_along, varies_over, walk
 from interfuse.lower.target import (
     FEW,
@@ -49,7 +49,12 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
     elements = power(math.prod(a.block for a in axes))
     lanes = [a for a in axes if a.block > 1]
     sums = [s for s in body if isinstance(s, Reduce) and s.op == "expsum"]
-    weighed = family.startswith("row") and bool(sums) and all(s.arg.dtype.bytes <= F32.bytes for s in sums)
+    weighed = (
+        family.startswith("row")
+        and bool(sums)
+        and all(s.arg.dtype.bytes <= F32.bytes for s in sums)
+        and not crowded(statements)
+    )
     wide = [s for s in body if isinstance(s, Store) and axes[-1].symbol in symbols(s.index)]
     coded = any(s.arg.dtype.bytes == 1 for s in wide)
     scans = any(isinstance(s, Scan) for s in body)
