@@ -6,12 +6,13 @@ back. In: bench/results/fit_cuda.json. Out: a table, and the fitted numbers, to 
 how far off the numbers there are now goes into the file.
 
 `measure [part of a case's name ...]`, on a GPU: probe it, time every planned candidate of the cases of
-bench/memory_cases.py, write the data file. A case whose candidates are the same as in the file is not timed again.
+bench/fit_cases.py, write the data file. A case whose candidates are the same as in the file is not timed again.
 
 `count`, anywhere: count again what the model is told of the candidates in the file, after a change of
 cost/features.py.
 
-Held back is every case whose position in bench.memory_cases.CASES leaves 1 when divided by 3, whatever it is.
+Held back are the cases of bench.fit_cases.HELD_BACK, a third of all, whose sizes are drawn; neither the numbers of the
+model nor its terms come from them.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from rich.table import Table
 
 from bench import fit_measure
 from bench.common import RESULTS, circumstances, commit
+from bench.fit_cases import CASES, HELD_BACK
 from bench.memory import alone
-from bench.memory_cases import CASES
 from interfuse.base.knobs import current, override
 from interfuse.cost.estimate import Estimate
 from interfuse.cost.features import Features
@@ -66,7 +67,7 @@ class Raced:
     @property
     def held_back(self) -> bool:
         """True where it is not fitted to."""
-        return list(CASES).index(self.case) % 3 == 1
+        return self.case in HELD_BACK
 
 
 def raced(data: Row) -> list[Raced]:
@@ -257,7 +258,7 @@ def run_measure(args: argparse.Namespace) -> None:
     """Measure and write the data file after each case. Processes plan and build side by side; one at a time times."""
     data = json.loads(args.out.read_text()) if args.out.exists() else {"cases": {}}
     names = [n for n in CASES if not args.parts or any(p in n for p in args.parts)]
-    names.sort(key=lambda n: n in data["cases"])  # what there is nothing of comes first
+    names.sort(key=lambda n: (n in data["cases"], n not in HELD_BACK))  # what there is nothing of comes first
     with tempfile.TemporaryDirectory() as folder:
         own = ["--out", str(args.out), "--seconds", str(args.seconds), "--lock", f"{folder}/gpu"]
         own += ["--again"] if args.again else []
@@ -331,7 +332,9 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", help="cases whose name holds one of these")
     parser.add_argument("--out", type=Path, default=RESULTS / "fit_cuda.json")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no case after so long")
-    parser.add_argument("--jobs", type=int, default=min(3, os.cpu_count() or 1), help="processes that plan and build")
+    parser.add_argument(
+        "--jobs", type=int, default=max(1, min(8, (os.cpu_count() or 1) // 2)), help="processes that plan and build"
+    )
     parser.add_argument("--lock", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--again", action="store_true", help="time cases that the file has too")
     parser.add_argument("--details", action="store_true", help="print every candidate")

@@ -1,4 +1,4 @@
-"""Times of every planned candidate of the memory cases. In: case names, a GPU. Out: for each case its regions, with the
+"""Times of every planned candidate of the cases. In: case names, a GPU. Out: for each case its regions, with the
 microseconds of each candidate and what the cost model is told of it.
 
 All candidates of a region take turns, in this process, each as a CUDA graph with a second-level cache that holds
@@ -19,8 +19,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map_only
 
+from bench.fit_cases import CASES
 from bench.memory import alone
-from bench.memory_cases import CASES, Case
+from bench.memory_cases import Case
 from interfuse.base.keys import short
 from interfuse.base.knobs import current
 from interfuse.base.record import Record

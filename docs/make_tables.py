@@ -109,6 +109,8 @@ def fit() -> str:
     data = _read("fit_cuda.json")
     rows = []
     for name, part in data["judged"].items():
+        if not part["cases"]:
+            continue  # not measured yet
         off = (f"{part[kind][n]:.0%}" for kind in ("all", "ours") for n in ("median", "ninth decile"))
         right = f"{part['ranked right']} of {part['regions']}"
         rows.append((f"{part['cases']} cases {name}", str(part["all"]["candidates"]), *off, right))

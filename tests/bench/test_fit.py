@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves
 
 from bench.common import RESULTS
 from bench.fit import candidate_us, errors, fitted, judged, keep, losses, ninth_decile, profile_of, raced
-from bench.memory_cases import CASES
+from bench.fit_cases import CASES, HELD_BACK, LARGEST, SEEN, TYPES, drawn
 from interfuse.cost.features import Features
 from interfuse.cost.library import Asked
 from interfuse.cost.model import FITTED
@@ -42,9 +45,32 @@ def _data(times: float = 1.0, fit: Any = FITTED) -> dict[str, Any]:
 
 
 def test_a_third_of_the_cases_is_held_back_whatever_they_are() -> None:
-    regions = raced(_data())
-    held = [r.case for r in regions if r.held_back]
-    assert held == list(CASES)[1::3]
+    held = [r.case for r in raced(_data()) if r.held_back]
+    assert held == list(HELD_BACK)
+    assert len(held) > len(CASES) / 3
+    assert not set(SEEN) & set(HELD_BACK)
+
+
+def test_drawn_cases_are_the_same_everywhere_and_others_for_another_seed() -> None:
+    """Names tell sizes and types; the numbers are written down, so that another drawing is noticed."""
+    assert list(drawn(1)) == list(SEEN)
+    assert list(drawn(2)) + list(drawn(3)) == list(HELD_BACK)
+    assert [n for n in SEEN if n.startswith(("add_ln", "softmax_mask", "step"))] == [
+        "add_ln 2471x832 bf16 #1",
+        "softmax_mask 702x24162 f32 #1",
+        "step_8 1097x68 f32 #1",
+    ]
+
+
+def test_drawn_cases_give_tensors_of_their_types_and_can_be_called() -> None:
+    with FakeTensorMode():
+        for name, case in drawn(4).items():
+            inputs = case.inputs()
+            given = [t for t in tree_leaves(inputs) if t.dtype.is_floating_point]
+            assert {TYPES[name.split()[-2]]} == {t.dtype for t in given} - (
+                {torch.float32} if "ln_back" in name else set()
+            )
+            assert max(t.numel() for t in given) <= 2 * LARGEST
 
 
 def test_errors_and_ranking() -> None:
@@ -75,10 +101,9 @@ def test_the_data_file_says_how_far_off_the_model_is() -> None:
     data = json.loads((RESULTS / "fit_cuda.json").read_text(encoding="utf-8"))
     found = judged(raced(data), profile_of(data), FITTED)
     assert found == data["judged"], "the cost model has changed: run python -m bench.fit --no-fit, docs/make_tables.py"
-    held_back = found["held back"]
-    assert held_back["all"]["median"] <= 0.15
-    assert held_back["all"]["ninth decile"] <= 0.40
-    assert held_back["ranked right"] >= 0.9 * held_back["regions"]
+    assert found["fitted"]["all"]["median"] <= 0.15
+    assert found["fitted"]["all"]["ninth decile"] <= 0.40
+    assert found["fitted"]["ranked right"] >= 0.9 * found["fitted"]["regions"]
 
 
 def test_a_data_file_is_whole_json_a_case_a_line(tmp_path: Path) -> None:

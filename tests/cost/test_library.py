@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,10 +32,13 @@ def _asked(f: Callable[..., Any], *inputs: torch.Tensor) -> Asked:
         (lambda x: torch.tanh(x[:, :128]), X.numel() // 2, 0, 0, 0),
         (lambda x: x.t().clone(memory_format=torch.contiguous_format), 0, X.numel(), 0, 0),
         (lambda x: x.sum(-1), X.numel(), 0, 0, 0),
-        (lambda x: torch.softmax(x, -1), X.numel(), 0, 64, 0),
-        (lambda x: torch.cumsum(x, -1), 0, X.numel(), 0, 0),
+        (lambda x: torch.softmax(x, -1), 0, 0, 0, 0),
+        (lambda x: torch.softmax(x.view(8, -1), -1), X.numel() // 2, 0, 8, 0),
+        (lambda x: torch.cumsum(x, -1), 0, X.numel(), 0, 16),
         (lambda x: torch.cumsum(x, 0), 0, X.numel(), 0, 64),
-        (lambda x: torch.nn.functional.layer_norm(x, (256,)), 0, 0, 64, 0),
+        (lambda x: torch.nn.functional.layer_norm(x, (256,)), 0, 0, 0, 0),
+        (lambda x: torch.nn.functional.layer_norm(x[:, 1:], (255,)), 64 * 255, 0, 0, 0),
+        (lambda x: torch.cat([x, x]), 0, 0, 0, 0),
         (lambda x: x * 2.0, 0, 0, 0, 0),
     ],
 )
@@ -58,6 +62,44 @@ def test_elements_one_at_a_time_take_longer_than_their_bytes() -> None:
 def test_few_rows_leave_most_of_the_device_idle() -> None:
     few, many = (library_estimate(Asked(1 << 26, 1, 1 << 24, rows=rows), H200).seconds for rows in (8, 8192))
     assert few > 5 * many
+
+
+def test_a_call_is_not_charged_for_what_made_its_operands() -> None:
+    """Where a rounding between two calls has been left out, the second one's result looks like both."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(torch.softmax(x.view(8, -1), -1)) + 1
+
+    graph = captured(f, X.half())
+    softmax, tanh, add = (asked(c, {}) for c in graph.calls if c.view_of is None)
+    assert softmax.rows == 8
+    assert (tanh.rows, tanh.single, tanh.meets) == (add.rows, add.single, add.meets) == (0, 0, 0)
+
+
+def test_a_reduction_that_nothing_large_needs_is_no_column_walk() -> None:
+    back = torch.ops.aten.native_layer_norm_backward.default
+
+    def f(g: torch.Tensor, x: torch.Tensor, m: torch.Tensor, w: torch.Tensor) -> Any:
+        return back(g, x, (256,), m, m, w, w, [True] * 3)
+
+    found = _asked(f, X, X, torch.zeros(64, 1), torch.zeros(256))
+    assert (found.single, found.across) == (X.numel(), 0)
+
+
+def test_norms_take_programs_of_a_row_and_few_rows_take_as_long_as_many() -> None:
+    wide = _asked(lambda x: torch.nn.functional.layer_norm(x, (256,)), X)
+    assert (wide.norms, wide.threads, wide.walked) == (64, 128, 1.0)
+    odd = _asked(lambda x: torch.nn.functional.layer_norm(x[:, 1:], (255,)), X)
+    assert (odd.norms, odd.threads) == (64, 512)
+    one, more, many = (library_estimate(replace(wide, norms=n), H200).seconds for n in (1, 1024, 1 << 20))
+    assert one == more < many / 10
+
+
+def test_rows_that_do_not_fit_on_chip_are_read_three_times() -> None:
+    short, long = (_asked(lambda x: torch.softmax(x, -1), torch.zeros(4, n)) for n in (8192, 32768))
+    assert (short.again, long.again) == (0, 2 * 4 * 4 * 32768)
+    lost, kept = (replace(long, rows=1 << 12, again=1 << 30, span=span) for span in (1 << 20, 1 << 12))
+    assert library_estimate(lost, H200).seconds > library_estimate(kept, H200).seconds
 
 
 def test_a_cpu_goes_by_bytes() -> None:

@@ -2,7 +2,9 @@
 
 The library's element-wise kernels run at the speed of their bytes where all operands lie as the result does. Others,
 and its reductions, take an element at a time, so many operations each; what goes across memory, as scans and transposed
-copies do, takes more, and a scan along an axis that is not the innermost walks it one memory access after the other.
+copies do, takes more. A scan walks its axis step by step, each after the one before. A norm's program takes one row, a
+thread its elements one after the other, so that few rows leave the device waiting; a softmax reads rows that do not fit
+on chip three times.
 """
 
 from __future__ import annotations
@@ -24,11 +26,27 @@ from interfuse.ir.ops import REDUCES, SCANS
 LINEAR_RATE = 0.7
 """Share of the peak rate that a library matrix product reaches."""
 
-
-VECTORS = frozenset(("aten.native_layer_norm.default",))
-"""Reductions of the library that read whole vectors, where rows are multiples of LANES elements."""
+NORM, GROUPS = "aten.native_layer_norm.default", "aten.native_group_norm.default"
+SOFTMAXES = frozenset(("aten._softmax.default", "aten._log_softmax.default"))
+JOINS = frozenset(("aten.cat.default",))
 
 LANES = 8
+"""A layer norm whose rows are multiples of so many elements reads them in vectors."""
+
+VECTOR_THREADS, PLAIN_THREADS, UNIT_THREADS = 128, 512, 2048
+"""Threads of a norm's program where it reads vectors and where it does not, and of all programs of a unit."""
+
+WARP_ROW = 1024
+"""A softmax gives rows of up to so many elements to a warp each, which reads them once, in vectors."""
+
+ROW_BYTES = 48 << 10
+"""A softmax keeps rows of up to so many bytes on chip."""
+
+SOFTMAX_AT_ONCE = 2
+"""Rows that a unit takes at once in a softmax."""
+
+SCAN_THREADS, SCAN_MEETS = 512, 4
+"""Threads of a program that scans innermost axes, and how many times a step of another scan each step of it takes."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +56,11 @@ class Asked:
     single        elements that are taken one at a time: reduced, or with an operand that lies otherwise than the result
     across        elements that go across memory: scanned, copied from what is transposed, or divided by a sum along an
                   axis that is not the innermost
-    norms         rows that are normalised, a program each
     rows          reductions that run side by side where each is needed to go on, as in a softmax; 0 for any number
-    steps         steps of a scan along an axis that is not the innermost
+    norms         rows that are normalised, a program of `threads` threads each, of which one takes `walked` elements
+    steps         steps of a scan, each after the one before
     meets         1 where threads wait for each other's results, as in a reduction or a scan
+    again, span   bytes that are read a second and a third time, and those of them that one row is
     flops, dtype  operations of a matrix product, and on what
     """
 
@@ -51,8 +70,12 @@ class Asked:
     across: int = 0
     rows: int = 0
     norms: int = 0
+    threads: int = 0
+    walked: float = 0.0
     steps: int = 0
     meets: int = 0
+    again: int = 0
+    span: int = 0
     flops: float = 0.0
     dtype: str = "f32"
 
@@ -60,31 +83,42 @@ class Asked:
 def asked(call: Call, sizes: Mapping[str, int]) -> Asked:
     """What the call asks of a device; `sizes` gives the size symbols."""
     found = Asked(call_bytes(call, sizes), call.launches)
-    outs = [o for o in call.outs if o is not None]
+    outs = [o for o in call.outs if o is not None and at_sizes(o.size, sizes)]
     if call.opaque or not found.bytes:
         return found
     largest = max((at_sizes(o.size, sizes) for o in outs), default=0)
-    lies = max((_lies(n, outs[0], sizes) for n in call.operands), default=DENSE) if outs else DENSE
+    lies = max((_lies(n, n if call.target in JOINS else outs[0], sizes) for n in call.operands), default=DENSE)
     plain = call.target not in GATHERS and len(outs) == 1
-    for node in topological(outs, set(call.operands)):
-        if node in call.operands:
+    given = _given(call)
+    goes_on = set(topological([o for o in outs if at_sizes(o.size, sizes) == largest], given))
+    for node in topological(outs, given):
+        if node in given:
             continue
         if node.op == "linear":
             return replace(found, flops=linear_flops(node, sizes), dtype=node.dtype.name)
         if node.op in REDUCES:
             plain = False
-            found = _reduced(found, node, call.target, largest, sizes)
+            found = _reduced(found, node, call.target, largest if node in goes_on else 0, sizes)
         elif node.op in SCANS:
             plain = False
-            count, steps = at_sizes(node.size, sizes), _steps(node, sizes)
-            found = replace(found, across=max(found.across, count), steps=max(found.steps, steps), meets=1)
+            found = _scanned(found, node, sizes)
     if lies == ACROSS and call.target not in GATHERS:
         found = replace(found, across=max(found.across, largest))  # the library copies it first
     return replace(found, single=largest) if plain and lies == APART else found
 
 
+def _given(call: Call) -> set[Node]:
+    """The call's operands, also as they were before their rounding: a pass may have looked through that."""
+    found = set(call.operands)
+    for node in call.operands:
+        while node.op == "cast":
+            node = node.inputs[0]
+            found.add(node)
+    return found
+
+
 def _reduced(found: Asked, node: Node, target: str, largest: int, sizes: Mapping[str, int]) -> Asked:
-    """What is asked, with a reduction more."""
+    """What is asked, with a reduction more that a result of `largest` elements needs."""
     shape = [at_sizes(d, sizes) for d in node.inputs[0].shape]
     count, rows = math.prod(shape), at_sizes(node.size, sizes)
     if largest < count:
@@ -93,9 +127,38 @@ def _reduced(found: Asked, node: Node, target: str, largest: int, sizes: Mapping
     innermost = max((k for k, d in enumerate(shape) if d > 1), default=0)
     if innermost not in node.attr("axes"):
         return replace(found, across=max(found.across, count), meets=1)
-    vectors = target in VECTORS and shape[-1] % LANES == 0
-    single, norms = max(found.single, 0 if vectors else count), rows if target in VECTORS else 0
-    return replace(found, single=single, rows=max(found.rows, rows), norms=max(found.norms, norms), meets=1)
+    length = count // max(rows, 1)
+    if target in SOFTMAXES:
+        return _softmax(found, rows, length, found.bytes // 2)
+    if target not in (NORM, GROUPS):
+        return replace(found, single=max(found.single, count), rows=max(found.rows, rows), meets=1)
+    vectors = target == NORM and length % LANES == 0
+    threads = VECTOR_THREADS if vectors else PLAIN_THREADS
+    # What a thread reads in vectors it waits for once, not once an element.
+    walked = length / threads / (2 if vectors else 1)
+    single = max(found.single, 0 if vectors else count)
+    return replace(found, single=single, norms=rows, threads=threads, walked=walked, meets=1)
+
+
+def _softmax(found: Asked, rows: int, length: int, read: int) -> Asked:
+    """What is asked, with the softmax of so many rows that `read` bytes are."""
+    if length <= WARP_ROW:
+        return replace(found, meets=1)
+    span = read // max(rows, 1)
+    again = 2 * read if span > ROW_BYTES else 0
+    return replace(found, single=rows * length // 2, rows=rows, meets=1, again=again, span=span)
+
+
+def _scanned(found: Asked, node: Node, sizes: Mapping[str, int]) -> Asked:
+    """What is asked, with a scan."""
+    count, axis = at_sizes(node.size, sizes), node.attr("axis")
+    length = at_sizes(node.shape[axis], sizes)
+    inner = math.prod(at_sizes(d, sizes) for d in node.shape[axis + 1 :])
+    # Along the innermost axis a step takes two elements a thread; a program shares its threads among rows.
+    rows = count // max(length, 1)
+    threads = 2 ** min(9, max(4, (9 + (length - 1).bit_length() - max(rows - 1, 0).bit_length()) // 2))
+    steps = length if inner > 1 else SCAN_MEETS * math.ceil(length / (2 * threads))
+    return replace(found, across=max(found.across, count), steps=max(found.steps, steps), meets=1)
 
 
 DENSE, APART, ACROSS = range(3)
@@ -116,12 +179,6 @@ def _lies(operand: Node, out: Node, sizes: Mapping[str, int]) -> int:
     return DENSE if dense and wide[-1][1] == 1 else APART
 
 
-def _steps(scan: Node, sizes: Mapping[str, int]) -> int:
-    axis = scan.attr("axis")
-    inner = math.prod(at_sizes(d, sizes) for d in scan.shape[axis + 1 :])
-    return at_sizes(scan.shape[axis], sizes) if inner > 1 else 0
-
-
 def library_estimate(call: Asked, profile: DeviceProfile, fit: Fit = FITTED) -> Estimate:
     """Predicted seconds of one captured call."""
     one = estimate(
@@ -137,8 +194,14 @@ def library_estimate(call: Asked, profile: DeviceProfile, fit: Fit = FITTED) -> 
         return one
     share = min(1.0, call.rows / profile.units) if call.rows else 1.0
     work = (fit.single * call.single / share + fit.across * call.across) / (profile.flops_of("f32") / 2)
-    passing = max(work, call.steps * fit.walk, call.norms / profile.units * fit.norm)
-    waiting = call.meets * fit.join
+    passing = max(work, call.steps * fit.walk)
+    if call.norms:
+        waves = max(1.0, call.norms * call.threads / (UNIT_THREADS * profile.units))
+        passing += waves * (fit.norm + fit.each * call.walked)
+    waiting = call.meets * fit.join * max(1.0, call.rows / (SOFTMAX_AT_ONCE * profile.units))
     parts = dict(one.parts)
-    seconds = parts["launch"] + max(one.seconds - parts["launch"], passing) + waiting
+    memory = one.seconds - parts["launch"]
+    if min(call.rows, SOFTMAX_AT_ONCE * profile.units) * call.span > fit.lost * profile.cache:
+        memory += profile.seconds("copy", call.again)
+    seconds = parts["launch"] + max(memory, passing) + waiting
     return replace(one, seconds=seconds, parts=(*one.parts, ("passing", passing), ("waiting", waiting)))

@@ -58,7 +58,8 @@ class Fit:
     single      plain operations that the library takes for an element where it takes one at a time, at the full rate
     across      the same for an element that goes across memory
     walk        seconds of each step of a scan that the library walks one by one
-    norm        seconds of a unit for each row that the library normalises
+    norm        seconds of a program of the library that normalises a row, and `each` for each element that a thread
+                of it takes
     join        seconds that threads of a kernel of the library wait for each other in a reduction
     warps       warps of a unit that keep its arithmetic busy
     lost        share of the last-level cache from which on what is read again is lost
@@ -77,7 +78,8 @@ class Fit:
     single: float = 95.5
     across: float = 264.0
     walk: float = 0.39e-6
-    norm: float = 0.633e-6
+    norm: float = 2.2e-6
+    each: float = 0.5e-6
     join: float = 1.93e-6
     warps: float = 10.6
     lost: float = 0.5
