@@ -172,6 +172,12 @@ def _rolled() -> Region:
     return [x, y], [b.apply("sub", b.concat([_part(up, 2, 1, 6), _part(up, 2, 0, 1)], 2), y)]
 
 
+def _rolled_by_one() -> Region:
+    """One element before the others: no index varies in its part."""
+    x, y = _in("x", 33), _in("y", 33)
+    return [x, y], [b.apply("add", b.concat([_part(x, 0, 32, 33), _part(x, 0, 0, 32)], 0), y)]
+
+
 def _flipped() -> Region:
     x, y = _in("x", 4, 19), _in("y", 4, 19)
     return [x, y], [b.apply("sub", b.flip(x, (0, 1)), y)]
@@ -257,6 +263,7 @@ CASES: Mapping[str, Callable[[], Region]] = {
         _reflected,
         _replicated,
         _rolled,
+        _rolled_by_one,
         _flipped,
         _flipped_back,
         _flipped_rows,

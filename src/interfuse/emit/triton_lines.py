@@ -125,7 +125,10 @@ class Lines:
         if e.op == "const" and e.value == 0:
             return f"{param}_ptr"
         buffer = f"{param}_ptr + {self.nothing}" if e in self._hidden else f"{param}_ptr"
-        return f"{buffer} + {self.named.get(e) or self._place_text(narrowed(e, within))}"
+        place = narrowed(e, within)
+        # A mask of bounds varies over all axes of the index, so what it masks must too.
+        place = place if symbols(place) == symbols(e) else e
+        return f"{buffer} + {self.named.get(e) or self._place_text(place)}"
 
     def _place_text(self, e: Expr) -> str:
         """An index as text; in whole vectors where a loop walks in these."""
