@@ -388,6 +388,7 @@ def test_one_pass_and_reductions_in_parts_keep_to_the_limits(device: str, cache:
 @pytest.mark.parametrize("device", DEVICES)
 def test_tiles_of_rows_and_columns_keep_to_the_limits(device: str, cache: Path) -> None:
     regions = [cases.turned_region(F16, 32768, 4096, before) for before in (False, True)]
+    regions += [cases.heads_region(dtype, (4, 16, 576, cols)) for dtype in (F32, F16) for cols in (576, 4096)]
     regions += [cases.nested_region(F16, 256, blocks, 32) for blocks in (512, 256, 100)]
     regions += [cases.turned_region(F16, 2048, 4096, False), cases.softmax_region(F16, 256, 2048, axis=0)]
     regions.append(cases.masked_softmax_region(F16, (8, 4096, 4096), (1, 4096, 4096)))

@@ -494,6 +494,9 @@ CASES = {
         args(of(4, 5, 3), [ids(4, 2), ids(5, 1), ids(3)]),
         args(of(5, 3), [ids(5, 0)]),
     ),
+    "_unsafe_index.Tensor": all_of(
+        args(of(5, 3), [ids(5, 4)]), args(of(2, 3, 4, 5), [None, None, ids(4, 8, 1), ids(5, 10)])
+    ),
     # Reductions and scans.
     "sum.dim_IntList": all_of(reduced(([1],), ([0, -1], True), ([],), (None,)), args(of(), [0]), args(of(0, 3), [0])),
     "mean.dim": reduced(([1],), ([0, -1], True)),

@@ -108,6 +108,23 @@ def test_turned_tiles(dtype: DType, before: bool) -> None:
     cases.check_region(outputs, {inputs[0]: x}, cases.run(kernel, [x]))
 
 
+@pytest.mark.parametrize("streamed", (False, True))
+@pytest.mark.parametrize("heads", (4, 3))
+@pytest.mark.parametrize("dtype", (F32, F16), ids=str)
+def test_heads_behind_the_columns(dtype: DType, heads: int, streamed: bool) -> None:
+    inputs, outputs = cases.heads_region(dtype, (2, heads, 3, 70))
+    target = replace(GPU, tile_elements=64, row_elements=256) if streamed else GPU
+    kernel, _ = cases.lowered(inputs, outputs, target=target)
+    assert [(a.name, a.block) for a in kernel.axes] == [
+        ("outer", 1),
+        ("turn", 1),
+        ("row", 4),
+        ("col", 64 if streamed else 128),
+    ]
+    x = (np.random.default_rng(5).standard_normal(inputs[0].shape) * 2 + 1).astype(dtype.numpy)
+    cases.check_region(outputs, {inputs[0]: x}, cases.run(kernel, [x]))
+
+
 @pytest.mark.parametrize("blocks", (4, 3))
 @pytest.mark.parametrize("dtype", (F32, F16), ids=str)
 def test_rows_in_blocks(dtype: DType, blocks: int) -> None:

@@ -289,6 +289,13 @@ def turned_region(dtype: DType, rows: int, cols: int, before: bool) -> tuple[lis
     return [x], [b.apply("copy", y if before else b.permute(y, (1, 0))), *statistics]
 
 
+def heads_region(dtype: DType, shape: tuple[int, int, int, int]) -> tuple[list[Node], list[Node]]:
+    """Softmax of [batch, heads, rows, cols] along its columns, and each row's sum: written with the heads last."""
+    x = b.placeholder("x", dtype, shape)
+    y, *statistics = _softmax(x, 3)
+    return [x], [b.apply("copy", b.permute(y, (0, 2, 3, 1))), *statistics]
+
+
 def nested_region(dtype: DType, rows: int, blocks: int, cols: int) -> tuple[list[Node], list[Node]]:
     """Rows centred and over their largest, then each block over the sum of its own: the blocks and their sums."""
     x, weight = b.placeholder("x", dtype, (rows, blocks * cols)), b.placeholder("weight", dtype, (blocks * cols,))

@@ -101,6 +101,13 @@ def softmax_rows() -> tuple[list[Node], list[Node]]:
     return [x, mask], [softmax(b.apply("add", b.apply("mul", x, _wide(0.125, x)), b.broadcast(mask, x.shape)))]
 
 
+def heads_last() -> tuple[list[Node], list[Node]]:
+    x, y = _in("x", 2, 3, 5, 17), _in("y", 2, 5, 51)
+    turned = b.permute(b.reshape(y, (2, 5, 3, 17)), (0, 2, 1, 3))
+    z = b.apply("mul", x, turned)
+    return [x, y], [b.apply("copy", b.permute(b.apply("sub", z, _row_wise("sum", z)), (0, 2, 3, 1)))]
+
+
 def statistics() -> tuple[list[Node], list[Node]]:
     x = _in("x", 5, 40)
     return [x], [b.reduce("mean", x, (1,)), b.reduce("variance", x, (1,), correction=1), b.reduce("max", x, (1,))]
@@ -230,6 +237,7 @@ MAKERS: list[Maker] = [
     sliced_map,
     two_outputs,
     softmax_rows,
+    heads_last,
     statistics,
     places,
     column_softmax,

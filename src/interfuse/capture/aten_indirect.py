@@ -57,7 +57,7 @@ def _take(c: Maker, self: Node, index: Node) -> Node:
     return reshape(picked(reshape(self, (self.size,)), reshape(index, (index.size,)), 0, wraps=True), c.shape)
 
 
-@lowers("index.Tensor")
+@lowers("index.Tensor", "_unsafe_index.Tensor")
 def _index(c: Maker, self: Node, indices: Sequence[Node | None]) -> Node:
     given = {k: i for k, i in enumerate(indices) if i is not None}
     places = list(given)

@@ -27,6 +27,7 @@ GATHERS = LABEL_LOSSES | frozenset(
         "aten.index_select.default",
         "aten.gather.default",
         "aten.index.Tensor",
+        "aten._unsafe_index.Tensor",
         "aten.take.default",
     )
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from interfuse.ir.dtypes import F16
-from interfuse.ir.index import Dim, Expr, substitute, symbols, wrap
+from interfuse.ir.index import Dim, Expr, coefficient, substitute, symbols, wrap
 from interfuse.lower.domain import Domain
 from interfuse.lower.kernel import PLACES, Axis, Load, Reduce, Role, Stmt, share_of, walk
 from interfuse.lower.target import HELD_TILE, HELD_TOTAL, LONG_ROW, LONG_STEP, SCANNED, STEP, Target
@@ -152,14 +152,18 @@ def _small(domain: Domain) -> int:
     return 4 // min(4, power(filled + 1) // 2) if domain.reduces and filled else 1
 
 
-def turned_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
-    """Tiles of several rows, so that transposed pieces are as long as leaves a program for every unit."""
+def turned_axes(domain: Domain, target: Target, rows: Rows | None = None) -> tuple[Axis, ...]:
+    """Tiles of several rows, so that transposed pieces are as long as leaves a program for every unit; held where they
+    fit on chip. `rows` where several axes make up the index of a row.
+    """
     most = 2 * target.lanes
     while most > target.lanes // 2 and wrap(domain.rows).hi < target.programs * most:
         most //= 2
-    together = lanes_for(domain.rows, most)
-    block = min(power(domain.longest), 4 * target.tile_elements // together)
-    return (Axis("row", domain.rows, Role.GRID, together), Axis("col", domain.cols, Role.SERIAL, block))
+    together = lanes_for(domain.rows if rows is None else rows.axes[-1].extent, most)
+    block, role = min(power(domain.longest), 4 * target.tile_elements // together), Role.SERIAL
+    if rows is not None and together * power(domain.longest) <= target.row_elements:
+        block, role = power(domain.longest), Role.TILE
+    return (Axis("row", domain.rows, Role.GRID, together), Axis("col", domain.cols, role, block))
 
 
 def turned_map_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
@@ -209,21 +213,48 @@ def shared_rows(indices: Iterable[Expr], row: Expr, rows: Dim) -> Rows | None:
     in the order of programs, so that what they share is still in a cache. None where no access, the widest first, asks
     for it.
     """
-    if not isinstance(rows, int):
-        return None
     for index in indices:
-        cuts = sorted({d for d in _divisors(index, row) if rows % d == 0} | {rows})
-        for near, far in itertools.pairwise(cuts):
-            axes = (
-                Axis("outer", rows // far, Role.GRID),
-                Axis("row", near, Role.GRID),
-                Axis("turn", far // near, Role.GRID),
-            )
-            outer, inner, turn = (a.symbol for a in axes)
-            place = (outer * (far // near) + turn) * near + inner
-            if near > 1 and far % near == 0 and turn not in symbols(substitute(index, {row: place})):
-                return Rows(place, tuple(a for a in axes if a.extent != 1))
+        for outer, inner, turn in _divided(index, row, rows):
+            place = _place(outer, turn, inner)
+            if turn.symbol not in symbols(substitute(index, {row: place})):
+                return Rows(place, tuple(a for a in (outer, inner, turn) if a.extent != 1))
     return None
+
+
+def neighbouring_rows(indices: Iterable[Expr], row: Expr, rows: Dim) -> Rows | None:
+    """The rows by several axes, the last of them along rows far apart that lie side by side in one of the accesses: a
+    program can then take these together. None where no access asks for it.
+    """
+    for index in indices:
+        for outer, inner, turn in _divided(index, row, rows):
+            place = _place(outer, turn, inner)
+            if coefficient(substitute(index, {row: place}), turn.symbol) == 1:
+                # As everywhere, the axis of which a program takes several is the row.
+                inner, beside = replace(inner, name="turn"), replace(turn, name="row")
+                axes = tuple(a for a in (outer, inner, beside) if a.extent != 1)
+                return Rows(_place(outer, beside, inner), axes)
+    return None
+
+
+def _divided(index: Expr, row: Expr, rows: Dim) -> list[tuple[Axis, Axis, Axis]]:
+    """The ways in which an index divides rows into axes: what is `turn` apart has all of `row` between it."""
+    if not isinstance(rows, int):
+        return []
+    cuts = sorted({d for d in _divisors(index, row) if rows % d == 0} | {rows})
+    return [
+        (
+            Axis("outer", rows // far, Role.GRID),
+            Axis("row", near, Role.GRID),
+            Axis("turn", far // near, Role.GRID),
+        )
+        for near, far in itertools.pairwise(cuts)
+        if near > 1 and far % near == 0
+    ]
+
+
+def _place(outer: Axis, turn: Axis, inner: Axis) -> Expr:
+    """The index of a row that is divided so."""
+    return (outer.symbol * wrap(turn.extent) + turn.symbol) * inner.extent + inner.symbol
 
 
 def over_rows(axes: tuple[Axis, ...], rows: Rows | None) -> tuple[Axis, ...]:

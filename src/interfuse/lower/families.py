@@ -32,6 +32,7 @@ from interfuse.lower.axes import (
     column_axes,
     map_axes,
     mixed_axes,
+    neighbouring_rows,
     over_rows,
     power,
     row_axes,
@@ -202,10 +203,12 @@ def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) ->
     gpu_rows = family == "row" and target.backend == "triton"
     every = replace(domain, most=INF)
     first = _trace(work.roots, work, every, target) if gpu_rows else None
-    turned = first is not None and not schedule.blocks and _turned(first, domain)
-    rows = None if first is None or turned else _shared(first, domain)
+    rows = None if first is None else _across(first, domain)
+    turned = first is not None and not schedule.blocks and (rows is not None or _turned(first, domain))
+    if first is not None and rows is None and not turned:
+        rows = _shared(first, domain)
     if turned:
-        axes = turned_axes(domain, target)
+        axes = turned_axes(domain, target, rows)
     elif first is not None and schedule.streamed is None and _adds_up(first, nodes, domain, target):
         axes = total_axes(domain, target)
     elif family == "row":
@@ -261,6 +264,16 @@ def _turned(trace: Trace, domain: Domain) -> bool:
     wide = [a for a in accesses(trace) if col in symbols(a.index)]
     places = (row, col)
     return any(first_step(a, row, places) == 1 and first_step(a, col, places) not in (0, 1, -1) for a in wide)
+
+
+def _across(trace: Trace, domain: Domain) -> Rows | None:
+    """The rows as several axes where rows far apart are neighbours in something whose columns are not: heads behind
+    them, say.
+    """
+    row, col = position("row", domain.rows), position("col", domain.cols)
+    wide = [a for a in accesses(trace) if {row, col} <= symbols(a.index)]
+    turned = [a.index for a in wide if first_step(a, col, (row, col)) not in (0, 1, -1)]
+    return neighbouring_rows(turned, row, domain.rows)
 
 
 def _adds_up(trace: Trace, nodes: list[Node], domain: Domain, target: Target) -> bool:

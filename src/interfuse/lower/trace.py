@@ -39,8 +39,10 @@ from interfuse.lower.domain import Domain, core_of, pull, push, width
 from interfuse.lower.joins import Part, Space, parts_of
 from interfuse.lower.kernel import PLACES, SPAN, Bound, Let, Load, Pick, Reduce, Scan, Scope, Store, Value
 from interfuse.lower.names import GENERATED, Names
+from interfuse.lower.positions import Positions
 from interfuse.lower.traced import Made, Trace
 
+Attrs = tuple[tuple[str, Any], ...]
 Key = tuple[Node, tuple[Expr, ...], tuple[Bound, ...]]
 """A value: a node at an index, as far as it is wanted only where bounds hold."""
 
@@ -84,7 +86,7 @@ class Tracer:
         self._same: dict[tuple, Value] = {}
         self._picks: dict[tuple[Value, Dim, bool], Pick] = {}
         self._told: dict[Expr, Pick] = {}  # what the symbols of picks stand for
-        self._positions: dict[Value, Expr] = {}
+        self._positions = Positions()
         self._names = Names()
         self.trace = Trace()
 
@@ -219,7 +221,7 @@ class Tracer:
 
     def _place_of(self, told: Value, extent: Dim, wraps: bool) -> Expr:
         """A symbol for the place that a value tells, or the position that it is where that surely lies inside."""
-        position = self._positions.get(told)
+        position = self._positions.index(told)
         if position is not None and position.lo >= 0 and position.hi < wrap(extent).lo:
             return position
         pick = self._picks.get((told, extent, wraps))
@@ -268,17 +270,14 @@ class Tracer:
         if node.op == "gather":
             return parts[1]
         if node.op == "const":
-            return self._add(Let(self._new("constant", node, ()), "const", (), node.attrs), 0)
+            return self._constant(node.attr("value"), node)
         if node.op == "iota":
             at = substitute(index[0], self._plain)
             if self._picks_in(at):
                 raise UnsupportedError("gathers from positions, which need no load")
             out = Value(self._names.take("position"), I64, self._axes(at))
-            position = self._add(Let(out, "index", (), (("expr", at),)), 0)
-            self._positions[position] = at
-            if node.dtype is I64:
-                return position
-            return self._add(Let(self._new("position", node, out.axes), "cast", (position,)), 0)
+            position = self._positions.note(self._add(Let(out, "index", (), (("expr", at),)), 0), at)
+            return position if node.dtype is I64 else self._let(node, "cast", (position,), wish="position")
         if node in self._ahead:
             return self._reduced_ahead(node, parts[0])
         if node.op in REDUCES or node.op in SCANS:
@@ -289,10 +288,10 @@ class Tracer:
             return self._joined(node, parts_of(node, index, within, self._space), parts)
         return self._let(node, node.op, tuple(parts), node.attrs)
 
-    def _let(self, node: Node, op: str, args: tuple[Value, ...], attrs: tuple[tuple[str, Any], ...] = ()) -> Value:
+    def _let(self, node: Node, op: str, args: tuple[Value, ...], attrs: Attrs = (), wish: str = "") -> Value:
         axes = tuple(s.name for s in self._walked if any(s.name in a.axes for a in args))
-        made = Let(self._new(node.hint or op, node, axes), op, args, attrs, node.source)
-        return self._add(made, max((self.trace.depth[a] for a in args), default=0))
+        made = Let(self._new(wish or node.hint or op, node, axes), op, args, attrs, node.source)
+        return self._positions.follow(self._add(made, max((self.trace.depth[a] for a in args), default=0)), op, args)
 
     def _joined(self, node: Node, parts: list[Part], values: list[Value]) -> Value:
         """A choice between the values of the parts, the last one where no other is chosen."""
@@ -359,7 +358,8 @@ class Tracer:
         return count if node.dtype is I64 else self._add(Let(self._new("count", node, ()), "cast", (count,)), 0)
 
     def _constant(self, value: float, node: Node) -> Value:
-        return self._add(Let(self._new("constant", node, ()), "const", (), (("value", value),)), 0)
+        made = self._add(Let(self._new("constant", node, ()), "const", (), (("value", value),)), 0)
+        return self._positions.note_number(made, value)
 
     def _made_of(self, op: str, *args: Value) -> Value:
         """`op` of values that are the same in every column."""
