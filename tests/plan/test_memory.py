@@ -14,6 +14,7 @@ from interfuse.plan.memory import peak, suspects
 from tests.plan.made import captured, planned
 
 A, B, C, X = torch.randn(256, 8), torch.randn(256, 8), torch.randn(8, 256), torch.randn(64, 128)
+W = torch.randn(128, 128)
 
 
 def two_products() -> Any:
@@ -35,6 +36,19 @@ def test_a_merge_that_would_hold_two_products_is_undone() -> None:
     assert peak([frozenset(r.calls) for r in plan.regions], flow).bytes <= eager.bytes
     assert [r.name for r in plan.regions] == ["linear", "sum", "linear", "sum", "add"]
     assert any("held at once" in r["reason"] for e in record.of("region") for r in e.facts["rejected"])
+
+
+def test_a_product_and_its_activation_stay_together_where_memory_is_short() -> None:
+    def layers() -> Any:
+        x = X
+        for _ in range(3):
+            x = F.relu(F.linear(x, W))
+        return x
+
+    plan, _ = planned(layers)
+    flow = analyse(plan.graph)
+    assert [r.name for r in plan.regions] == ["linear+relu"] * 3
+    assert peak([frozenset(r.calls) for r in plan.regions], flow).bytes == 2 * X.numel() * 4
 
 
 def test_the_suspects_are_the_merged_regions_that_make_or_read_what_is_held() -> None:

@@ -1,9 +1,9 @@
 """Peak memory of an order of regions. In: a flow and sets of calls in the order that they run. Out: bytes, and where.
 
 Counted are the buffers between graph inputs and outputs, outputs included, each from the region that makes it to the
-last one that reads it. What a kernel keeps on chip is not memory; a matrix product and its activation may need the
-buffer between them. Eager's peak is that of the calls one by one in program order. Sizes that change between calls are
-those of the example.
+last one that reads it. What a kernel keeps on chip is not memory. A matrix product and its activation count as what
+they are where no routine does both: one after the other, with a buffer between them. Eager's peak is that of the calls
+one by one in program order. Sizes that change between calls are those of the example.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from interfuse.plan.flow import OUTPUT, Flow
 
 @dataclass(frozen=True)
 class Peak:
-    """The most bytes held at once, at which position of the order, and the buffers held there."""
+    """The most bytes held at once, and the buffers held there."""
 
     bytes: int
-    position: int
     held: tuple[Node, ...]
 
 
@@ -32,6 +31,7 @@ def node_bytes(node: Node, sizes: Mapping[str, int]) -> int:
 
 def peak(order: Sequence[frozenset[int]], flow: Flow) -> Peak:
     """The peak of running the sets of calls in `order`."""
+    order = [part for calls in order for part in _one_by_one(calls, flow)]
     position_of = {k: i for i, calls in enumerate(order) for k in calls}
     last = {
         n: max((INF if r == OUTPUT else position_of[r] for r in readers), default=-1)
@@ -39,7 +39,8 @@ def peak(order: Sequence[frozenset[int]], flow: Flow) -> Peak:
     }
     sizes = dict(flow.graph.hints)
     live: dict[Node, None] = {}
-    best, held = Peak(0, 0, ()), 0
+    most, at_most = 0, tuple[Node, ...]()
+    held = 0
     for i, calls in enumerate(order):
         made = [
             n
@@ -49,12 +50,12 @@ def peak(order: Sequence[frozenset[int]], flow: Flow) -> Peak:
         ]
         live.update(dict.fromkeys(made))
         held += sum(node_bytes(n, sizes) for n in made)
-        if held > best.bytes:
-            best = Peak(held, i, tuple(live))
+        if held > most:
+            most, at_most = held, tuple(live)
         for n in [n for n in live if last.get(n, -1) <= i]:
             del live[n]
             held -= node_bytes(n, sizes)
-    return best
+    return Peak(most, at_most)
 
 
 def eager_peak(flow: Flow) -> int:
@@ -62,9 +63,15 @@ def eager_peak(flow: Flow) -> int:
     return peak([frozenset((k,)) for k in flow.needed], flow).bytes
 
 
+def _one_by_one(calls: frozenset[int], flow: Flow) -> list[frozenset[int]]:
+    """The matrix products among the calls, if any, then the others."""
+    products = frozenset(k for k in calls if any(n is not None and n.op == "linear" for n in flow.graph.calls[k].outs))
+    return [part for part in (products, calls - products) if part]
+
+
 def _stays_inside(node: Node, calls: frozenset[int], flow: Flow) -> bool:
-    """True where the value never leaves a kernel: read by this region alone, and no matrix product."""
-    return len(calls) > 1 and node.op != "linear" and all(r in calls for r in flow.readers.get(node, ()))
+    """True where the value never leaves a kernel: read by this region alone."""
+    return len(calls) > 1 and all(r in calls for r in flow.readers.get(node, ()))
 
 
 def suspects(found: Peak, order: Sequence[frozenset[int]], flow: Flow) -> list[frozenset[int]]:

@@ -1,14 +1,18 @@
 """Peak memory of a call. In: a function. Out: the most bytes allocated at one time above what lived before it.
 
 On CUDA the allocator counts; on the CPU PyTorch's profiler reports every allocation and release of its allocator, in
-order, and pages that the pool keeps idle between calls count from the start. What libraries allocate behind PyTorch's
-back is not seen on either.
+order, and pages that the pool keeps idle between calls count from the start. oneDNN's workspaces come from that
+allocator. MKL's do not, and MKL keeps them between calls: what a call needs of them is asked of MKL and counts from the
+start, too. What other libraries allocate behind PyTorch's back is not seen.
 """
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,7 +33,7 @@ def peak_bytes(function: Callable[[], Any], warmups: int = 2) -> int:
     SHARED.clear()  # what other programs left is not this function's
     for _ in range(warmups):
         function()
-    return SHARED.idle_bytes + _host_peak(function) + _cuda_peak(function)
+    return SHARED.idle_bytes + _with_workspaces(_host_peak, function) + _cuda_peak(function)
 
 
 def _cuda_peak(function: Callable[[], Any]) -> int:
@@ -46,6 +50,38 @@ def _cuda_peak(function: Callable[[], Any]) -> int:
     for d in devices:
         total += torch.cuda.max_memory_allocated(d) - before[d]
     return total
+
+
+@functools.cache
+def _mkl() -> tuple[Callable[[], None], Callable[[int], int]] | None:
+    """MKL's functions that give back idle workspaces and that report the peak; None where PyTorch is without MKL."""
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        give_back, peak = library.mkl_serv_free_buffers, library.mkl_serv_peak_mem_usage
+    except (OSError, AttributeError):
+        return None
+    give_back.restype, peak.restype, peak.argtypes = None, ctypes.c_longlong, (ctypes.c_int,)
+    return give_back, peak
+
+
+_MKL_OFF, _MKL_ON, _MKL_RESET = 0, 1, -1
+"""What MKL is told of the peak: no longer to keep count of it, to keep count, to report it and begin anew."""
+
+
+def _with_workspaces(measure: Callable[[Callable[[], Any]], int], function: Callable[[], Any]) -> int:
+    """What `measure` finds of `function`, and the workspaces that MKL needed meanwhile."""
+    mkl = _mkl()
+    if mkl is None:
+        return measure(function)
+    give_back, peak = mkl
+    give_back()
+    peak(_MKL_ON)
+    peak(_MKL_RESET)
+    kept = peak(_MKL_RESET)  # by threads that are gone
+    try:
+        return measure(function) + peak(_MKL_RESET) - kept
+    finally:
+        peak(_MKL_OFF)
 
 
 def _host_peak(function: Callable[[], Any]) -> int:

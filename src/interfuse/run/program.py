@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from interfuse.ir.graph import Graph, Literal, Output
 from interfuse.ir.index import Dim, Expr, evaluate, symbols
 from interfuse.ir.node import Node
 from interfuse.ir.ops import MOVES
-from interfuse.plan.plan import Candidate, LibraryStep, Plan, ProviderStep
+from interfuse.plan.plan import Candidate, KernelStep, LibraryStep, Plan, ProviderStep, Region
 from interfuse.plan.plan import Step as PlanStep
 from interfuse.plan.planner import library_plan
 from interfuse.run.assemble import Assembler, Held, Op, Scope
@@ -102,15 +103,21 @@ def subject(plan: Plan, position: int) -> str:
 
 
 class _Builder:
-    """Assembles a plan's regions into `steps` and its outputs into `outputs`."""
+    """Assembles a plan's regions into `steps` and its outputs into `outputs`.
+
+    `regions` are the plan's, a product and the kernel behind it as two; `names` what the record calls each.
+    """
 
     def __init__(
         self, plan: Plan, launchers: Mapping[str, Launcher], record: Record, guarded: bool, pool_bytes: int
     ) -> None:
         self.plan, self.record, self.guarded = plan, record, guarded
+        pieces = [(i, piece) for i, region in enumerate(plan.regions) for piece in _pieces(region, plan.graph)]
+        self.regions = [piece for _, piece in pieces]
+        self.names = [subject(plan, i) for i, _ in pieces]
         self.assembler = Assembler(plan.graph, launchers)
         self.blocks: list[list[Op] | tuple[str, list[Op], list[Op]]] = []
-        for position in range(len(plan.regions)):
+        for position in range(len(self.regions)):
             self._region(position)
         self.kept: set[int] = set()
         self.outputs = self._finish()
@@ -119,7 +126,7 @@ class _Builder:
     # --- Regions
 
     def _region(self, position: int) -> None:
-        region, scope = self.plan.regions[position], self.assembler.scope
+        region, scope = self.regions[position], self.assembler.scope
         choice = region.choice
         plain = choice.family == "library" or all(isinstance(s, LibraryStep) for s in choice.steps)
         if not plain and self.guarded:
@@ -144,18 +151,18 @@ class _Builder:
     def _candidate(self, position: int, candidate: Candidate) -> Scope | None:
         """The candidate assembled in a scope of its own; None, with the reason recorded, where it cannot run here."""
         scope = Scope(self.assembler.scope)
-        for _, place in self.plan.regions[position].choice.over:
+        for _, place in self.regions[position].choice.over:
             scope.add(place, self.assembler.buffers[place])
         try:
             self._run_in(scope, position, candidate)
         except UnsupportedError as error:
-            self.record.add("fallback", subject(self.plan, position), error=str(error))
+            self.record.add("fallback", self.names[position], error=str(error))
             return None
         return scope
 
     def _keep_old(self, position: int) -> None:
         """Before a region writes inputs of the graph: save what later regions still want of them."""
-        choice, scope = self.plan.regions[position].choice, self.assembler.scope
+        choice, scope = self.regions[position].choice, self.assembler.scope
         for _, place in choice.over:
             roots = self.assembler.buffers[place].roots
             self.assembler.save(scope, roots, lambda node: self._last.get(node, -1) > position)
@@ -176,7 +183,7 @@ class _Builder:
 
     def _meet(self, position: int, tried: Scope, backup: Scope) -> None:
         """Hand each output of the region over in one slot, laid out alike, whichever way it was computed."""
-        assembler, region = self.assembler, self.plan.regions[position]
+        assembler, region = self.assembler, self.regions[position]
         who = f"region {region.name}"
         for node in region.outputs:
             ours = assembler.find(tried, node, who)
@@ -191,7 +198,7 @@ class _Builder:
                 assembler.put(tried, ours, slot, None)
             assembler.put(backup, theirs, slot, wanted)
             assembler.scope.add(node, target)
-        self.blocks.append((subject(self.plan, position), tried.ops, backup.ops))
+        self.blocks.append((self.names[position], tried.ops, backup.ops))
 
     def _reads(self, step: PlanStep) -> Iterator[Node]:
         """The nodes that a step reads, and what they are movements of."""
@@ -208,11 +215,11 @@ class _Builder:
     def _last(self) -> dict[Node, int]:
         """Each node and the position of the last region that may read it; behind all of them for outputs."""
         found: dict[Node, int] = {}
-        for position, region in enumerate(self.plan.regions):
+        for position, region in enumerate(self.regions):
             for step in (*region.choice.steps, *region.library.steps):
                 found.update(dict.fromkeys(self._reads(step), position))
         outputs = [o.node for o in self.plan.graph.outputs if o.node is not None]
-        found.update(dict.fromkeys(_with_bases(outputs), len(self.plan.regions)))
+        found.update(dict.fromkeys(_with_bases(outputs), len(self.regions)))
         return found
 
     # --- Outputs
@@ -282,6 +289,25 @@ class _Builder:
         on_cpu = assembler.device.type == "cpu"
         pages = Pages(pool_bytes, paged(units, meter, hints) if pool_bytes and on_cpu else frozenset())
         return join(units, pages, meter, hints, self.record)
+
+
+def _pieces(region: Region, graph: Graph) -> tuple[Region, ...]:
+    """The region; or, where a matrix product and a kernel follow each other in it, each as a region of its own.
+
+    Each then falls back by itself, and what the product reads need not outlive it.
+    """
+    steps, calls = region.choice.steps, [s for s in region.library.steps if isinstance(s, LibraryStep)]
+    if len(calls) != 2 or [isinstance(s, KernelStep) for s in steps] != [False, True]:
+        return (region,)
+    outs = tuple(n for n in graph.calls[calls[0].call].outs if n is not None)
+    if isinstance(steps[0], ProviderStep) and outs != (steps[0].output,):
+        return (region,)
+
+    def piece(k: int, outputs: tuple[Node, ...]) -> Region:
+        ways = replace(region.choice, steps=(steps[k],)), replace(region.library, steps=(calls[k],))
+        return replace(region, outputs=outputs, candidates=ways, chosen=0)
+
+    return piece(0, outs), piece(1, region.outputs)
 
 
 def _with_bases(nodes: Iterable[Node]) -> Iterator[Node]:
