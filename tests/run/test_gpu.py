@@ -81,7 +81,7 @@ def test_a_launch_is_on_the_device_of_its_tensors(current: int, monkeypatch: pyt
     monkeypatch.setattr(torch.cuda, "current_device", lambda: current)
     monkeypatch.setattr(torch.cuda, "device", guard)
     kernel, function = copy_of("n"), Recording()
-    x = SimpleNamespace(device=torch.device("cuda:1"))
+    x = SimpleNamespace(device=torch.device("cuda:1"), data_ptr=lambda: 0)
     gpu.Launcher(emit(kernel), kernel, function, "cuda")((x, x), (256,))  # type: ignore[arg-type]
     assert len(function.calls) == 1
     assert entered == ([torch.device("cuda:1")] if current == 0 else [])
@@ -117,6 +117,40 @@ def test_figures_of_the_first_launch_are_kept() -> None:
     launcher((torch.zeros(256), torch.zeros(256)))
     assert launcher.resources is not None
     assert (launcher.resources.registers, launcher.resources.spills, launcher.resources.target) == (40, 8, "cuda:90")
+
+
+class Compiled:
+    """Stands for what a launch compiled: notes how it is launched again."""
+
+    n_regs = n_spills = 0
+    metadata = SimpleNamespace(shared=0, target=SimpleNamespace(backend="cuda", arch=90))
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[tuple[int, ...], tuple[object, ...]]] = []
+
+    def __getitem__(self, grid: tuple[int, ...]):  # type: ignore[no-untyped-def]
+        return lambda *args: self.calls.append((grid, args))
+
+
+def test_what_is_compiled_is_launched_again_without_asking_triton() -> None:
+    compiled, asked = Compiled(), list[tuple[object, ...]]()
+
+    class Compiling:
+        def __getitem__(self, grid: tuple[int, ...]):  # type: ignore[no-untyped-def]
+            return lambda *args, **constants: (asked.append(args), compiled)[1]
+
+    kernel = copy_of("n")
+    launcher = gpu.Launcher(emit(kernel), kernel, Compiling(), "cuda")
+    x, y = torch.zeros(304), torch.zeros(304)
+    for _ in range(3):
+        launcher((x, y), (300,))
+    assert [(len(asked), len(compiled.calls))] == [(1, 2)]
+    order = tuple({"BLOCK": 256, "EVEN": 0}[name] for name, _ in emit(kernel).constants)
+    assert compiled.calls[-1] == ((2, 1, 1), (x.data_ptr(), y.data_ptr(), 300, *order))
+    launcher((x, y), (304,))  # other constants
+    launcher((x[1:], y), (300,))  # an address that Triton compiles apart
+    launcher((x, y), (1 << 31,))  # a size that it takes for another type
+    assert len(asked) == 4 and len(compiled.calls) == 2
 
 
 def changed(old: str, new: str) -> TritonSource:

@@ -27,6 +27,9 @@ from interfuse.ir.index import evaluate
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.vectors import VECTOR_BYTES
 
+ALIGNED_BYTES = 16
+"""Triton compiles for addresses that are multiples of this apart from others."""
+
 
 class Launcher:
     """One loaded kernel. Calling it launches on the current stream of the tensors' device and does not wait.
@@ -42,6 +45,7 @@ class Launcher:
         self._in_vectors = any(a.vector > 1 for a in kernel.axes)
         self._reads = sum(p.mode == "in" for p in kernel.params)
         self._beyond = load(source.beyond, kernel.beyond) if source.beyond and kernel.beyond else None
+        self._compiled: dict[tuple[int | None, ...], tuple[Any, tuple[int, ...]]] = {}
         self.resources: Resources | None = None
 
     def __call__(self, tensors: Sequence[torch.Tensor], sizes: Sequence[int] = ()) -> None:
@@ -65,23 +69,59 @@ class Launcher:
         """Launch so many programs on these arguments, with `constants` beside or instead of its own. LaunchError as
         above.
         """
-        constants = {**self._constants, **constants}
-        if self._chained and device.type == "cuda":
-            constants |= chained(self.source, _architecture(device.index))
+        key, words = (device.index, *constants.values()), _words(arguments)
+        known = self._compiled.get(key) if words is not None else None
         try:
             if device.type == "cuda" and device.index != torch.cuda.current_device():
                 with torch.cuda.device(device):
-                    compiled = self._function[(grid,)](*arguments, **constants)
+                    compiled = self._launch(grid, arguments, constants, device, known, words)
             else:
-                compiled = self._function[(grid,)](*arguments, **constants)
+                compiled = self._launch(grid, arguments, constants, device, known, words)
         except Exception as error:
             first = str(error).strip().splitlines()[:1]
             raise LaunchError(
                 f"{self.source.entry} cannot be launched ({type(error).__name__}: {''.join(first)}); "
                 "the region runs the library path."
             ) from error
+        if known is None and words is not None and compiled is not None:
+            own = {**dict(self.source.constants), **constants}
+            self._compiled[key] = compiled, tuple(own[name] for name, _ in self.source.constants)
         if self.resources is None and compiled is not None:
             self.resources = _resources(self.source, compiled)
+
+    def _launch(
+        self,
+        grid: int,
+        arguments: Sequence[Any],
+        constants: Mapping[str, int],
+        device: torch.device,
+        known: tuple[Any, tuple[int, ...]] | None,
+        words: Sequence[int] | None,
+    ) -> Any:
+        """Launch what is `known` to be compiled for such arguments, else ask Triton, which takes far longer to find
+        out what it has compiled; what was launched.
+        """
+        if known is not None and words is not None:
+            compiled, fixed = known
+            compiled[grid, 1, 1](*words, *fixed)
+            return compiled
+        constants = {**self._constants, **constants}
+        if self._chained and device.type == "cuda":
+            constants |= chained(self.source, _architecture(device.index))
+        return self._function[(grid,)](*arguments, **constants)
+
+
+def _words(arguments: Sequence[Any]) -> list[int] | None:
+    """Addresses and sizes as numbers, where Triton compiles the same for all such: addresses that are multiples of 16,
+    sizes in 31 bits. None elsewhere.
+    """
+    found = list[int]()
+    for argument in arguments:
+        word = argument if type(argument) is int else argument.data_ptr()
+        if word >= 1 << 31 if type(argument) is int else word % ALIGNED_BYTES:
+            return None
+        found.append(word)
+    return found
 
 
 @functools.cache
