@@ -227,7 +227,7 @@ def main() -> int:
     data = json.loads(args.out.read_text()) if args.out.exists() else {"cases": {}}
     for path in args.merge:
         data["cases"] |= json.loads(path.read_text())["cases"]
-    data |= {**nothing(), "circumstances": circumstances("cuda", args.commit)}
+    data |= {**nothing(), "circumstances": circumstances("cuda", args.commit), "first": list(FIRST)}
     chosen = [n for n in CASES if not args.parts or any(p in n for p in args.parts)]
     left = [n for n in chosen if args.again or data["cases"].get(n, {}).get("commit") != args.commit]
     console = Console()
