@@ -50,6 +50,9 @@ from interfuse.lower.kernel import (
     walk,
 )
 
+MANY_MOMENTS = 128
+"""Vectors side by side whose moments, of 384 bytes each with AVX-512, fill the first-level cache."""
+
 
 class Phases(Programs):
     """Writes what a program does; `names` is the scope being written."""
@@ -245,7 +248,11 @@ class Phases(Programs):
         start, stop = map(self.dim, span(piece))
         where = f"{start}, {stop}, {self.names.index[lane.name]}, {self.lane_end()}"
         params = f"long {begin}, long {some}, long {at}, long {left}, int {first}"
-        with self.w.block(f"strips<{self.side}, {count}>({where}, [&]({params}) INLINE {{", "});"):
+        # Moments of a lane are hundreds of bytes. Where those of all vectors pass the first-level cache, more rows at a
+        # time move them less often; nothing else gains by that.
+        moments = all(isinstance(s, Load) or (isinstance(s, Reduce) and s.op in MOMENTS) for s in loop.body)
+        tall = 32 if count == 1 and self.side >= MANY_MOMENTS and moments else 16
+        with self.w.block(f"strips<{self.side}, {count}, {tall}>({where}, [&]({params}) INLINE {{", "});"):
             back = []
             for parts, made in carried.items():
                 array, own = self.names.of[parts], self.names.fresh(parts)
@@ -264,7 +271,7 @@ class Phases(Programs):
             row, column = self.names.give_index(axis.name), self.names.give_index(lane.name)
             self.in_tile = True
             part = " part" if any(isinstance(s, Reduce) for s in loop.body) else ""
-            with self.w.block(f"few_rows({begin}, {some}, [&](long {row}, int{part}) INLINE {{", "});"):
+            with self.w.block(f"few_rows<{tall}>({begin}, {some}, [&](long {row}, int{part}) INLINE {{", "});"):
                 head = f"side_by_side<{count}>({at}, {left}, [&](long {column}, long n, int {k}) INLINE {{"
                 with self.w.block(head, "});"):
                     self.run(loop.body, True)

@@ -36,12 +36,12 @@ template <class Body> INLINE inline void each_vector(long from, long extent, int
 
 //: strips
 // body(row, rows, at, left, k) for `rows` rows from `row` on, and the vectors from k on that share a cache line,
-// `together` of them: the first few rows of all `count` vectors, then the next ones up to `stop`. So each row is read in
-// one long piece, and few rows at a time. `left` elements lie between `at` and the end of the axis, or of the line.
-template <int count, int together, class Body>
+// `together` of them: the first few rows of all `count` vectors, then the next ones up to `stop`, at most `tall` at a
+// time. So each row is read in long pieces. `left` elements lie between `at` and the end of the axis, or of the line.
+template <int count, int together, int tall, class Body>
 INLINE inline void strips(long row, long stop, long from, long extent, Body body) {
     constexpr long line = together * LANES;
-    for (long rows = 4; row < stop; row += rows, rows = 16) {
+    for (long rows = 4; row < stop; row += rows, rows = tall) {
         rows = min(rows, stop - row);
         long at = from;
         int k = 0;
@@ -51,11 +51,11 @@ INLINE inline void strips(long row, long stop, long from, long extent, Body body
 }
 
 //: few_rows
-// body(row, part) for each row of a strip, four parts taking turns.
-template <class Body> INLINE inline void few_rows(long row, long rows, Body body) {
-    if (rows == 16) {
-#pragma GCC unroll 16
-        for (int i = 0; i < 16; ++i) body(row + i, i % 4);
+// body(row, part) for each row of a strip, four parts taking turns; strips of `tall` rows are the usual ones.
+template <int tall, class Body> INLINE inline void few_rows(long row, long rows, Body body) {
+    if (rows == tall) {
+#pragma GCC unroll 32
+        for (int i = 0; i < tall; ++i) body(row + i, i % 4);
         return;
     }
     long i = 0;
