@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ import torch
 from interfuse.base.errors import BuildError, CompilerMissingError
 from interfuse.base.record import Record
 from interfuse.build import triton as build
-from interfuse.build import workers
+from interfuse.build import triton_worker, workers
 from interfuse.build.resources import Resources, check, occupancy, programs_at_once
 from interfuse.device.profile import DeviceProfile
 from interfuse.device.table import find
@@ -275,6 +276,24 @@ def test_workers_wait_for_more_work_and_one_that_has_ended_is_replaced(cache: Pa
     assert again is not None and again["ok"]
     assert pool._waiting != [worker]
     pool._waiting[0].close()
+
+
+def test_a_worker_builds_what_launches_a_signature_where_triton_has_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[dict[str, object]] = []
+    source = SimpleNamespace(constants={(1,): 256}, signature={"x": "*fp32", "N": "constexpr"})
+    triton_worker.build_launcher(source)  # without a GPU's driver, or under a Triton with one launcher for all
+    made = SimpleNamespace(
+        make_launcher=lambda constants, signature, _: f"{constants} {signature}",
+        library_dirs=lambda: ["there"],
+        include_dirs=[],
+        libraries=["cuda"],
+    )
+    monkeypatch.setattr(triton_worker, "driver", made)
+    monkeypatch.setattr(triton_worker, "compile_module_from_src", lambda **given: built.append(given))
+    triton_worker.build_launcher(source)
+    ((given),) = built
+    assert given["src"] == f"{source.constants} {source.signature}" and given["name"] == "__triton_launcher"
+    assert given["library_dirs"] == ["there"]
 
 
 def test_a_worker_that_ends_while_it_is_asked_is_asked_for_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

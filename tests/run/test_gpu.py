@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
@@ -205,3 +206,30 @@ def test_an_unknown_gpu_is_taken_for_a_share_of_the_nearest_one(monkeypatch: pyt
         and p.bandwidth == like.bandwidth / 2
         and p.flops_of("f32") == like.flops_of("f32") / 2
     )
+
+
+def test_what_triton_does_once_a_process_is_begun_once_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    held = threading.Event()
+
+    def prepare() -> None:
+        held.wait(10)
+        order.append("prepared")
+
+    monkeypatch.setattr(gpu, "_read_triton", prepare)
+    monkeypatch.setattr(gpu, "_load_driver", prepare)
+    gpu.begin.cache_clear()
+    try:
+        assert gpu.begin() is gpu.begin()
+        threading.Timer(0.05, held.set).start()
+        gpu.load(emit(KERNEL), KERNEL)
+        order.append("loaded")
+    finally:
+        held.set()
+        gpu.begin.cache_clear()
+    assert order == ["prepared", "prepared", "loaded"]
+
+
+def test_without_a_gpu_there_is_nothing_to_prepare() -> None:
+    if not torch.cuda.is_available():
+        gpu._load_driver()

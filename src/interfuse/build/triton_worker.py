@@ -17,14 +17,18 @@ import select
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import triton
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia import driver
 from triton.backends.nvidia.compiler import get_ptxas, sm_arch_from_capability
 from triton.compiler import ASTSource
+from triton.runtime.build import compile_module_from_src
+from triton.runtime.cache import triton_key
 
 IDLE_SECONDS = 60.0
 ALIGNED = [["tt.divisibility", 16]]
@@ -47,8 +51,11 @@ def compile_job(job: dict[str, Any]) -> dict[str, Any]:
     signature = dict(job["arguments"]) | {name: "constexpr" for name, _ in job["constants"]}
     attrs = {(k,): ALIGNED for k, (_, of) in enumerate(job["arguments"]) if of.startswith("*")}
     source = ASTSource(load(job["text"], job["entry"]), signature, dict(job["constants"]), attrs)
+    launcher = threading.Thread(target=build_launcher, args=(source,))
+    launcher.start()
     with contextlib.redirect_stdout(io.StringIO()) as said:
         compiled = triton.compile(source, target=target, options={"num_warps": job["warps"], **job["options"]})
+    launcher.join()
     assembly = compiled.asm["ptx" if kind == "cuda" else "amdgcn"]
     figures = _nvidia(said.getvalue() or _assembled(assembly, int(arch))) if kind == "cuda" else _amd(assembly)
     return {
@@ -59,6 +66,17 @@ def compile_job(job: dict[str, Any]) -> dict[str, Any]:
         "assembly_bytes": len(assembly),
         "assembly": assembly if job["assembly"] else "",
     }
+
+
+def build_launcher(source: ASTSource) -> None:
+    """Have the C module in Triton's cache that launches kernels of this signature, where this Triton has one for each.
+
+    The process that launches would build it otherwise, one kernel after the other.
+    """
+    with contextlib.suppress(Exception):  # that process will say what is wrong
+        text = driver.make_launcher(source.constants, source.signature, None)
+        places = {"library_dirs": driver.library_dirs(), "include_dirs": driver.include_dirs}
+        compile_module_from_src(src=text, name="__triton_launcher", libraries=driver.libraries, **places)
 
 
 def _nvidia(report: str) -> dict[str, int]:
@@ -104,6 +122,7 @@ def main() -> None:
     out = sys.stdout
     sys.stdout = sys.stderr  # what Triton prints must not come between the answers
     print(json.dumps({"triton": triton.__version__}), file=out, flush=True)
+    triton_key()  # once a process Triton reads itself, half a gigabyte: best while there is nothing else to do
     # One job at a time, so nothing is ever left over in the buffer when this waits.
     while select.select([sys.stdin], [], [], IDLE_SECONDS)[0] and (line := sys.stdin.readline()):
         try:

@@ -7,6 +7,7 @@ functionalise, split training into a forward and a backward graph, and call `com
 from __future__ import annotations
 
 import functools
+import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -18,11 +19,12 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from interfuse.base.errors import OptionError
 from interfuse.base.knobs import Knobs, misspelt
 from interfuse.base.record import Record
-from interfuse.build.workers import workers_of
+from interfuse.build.workers import KEPT, workers_of
 from interfuse.capture.decompositions import table
 from interfuse.driver.compiler import Compiled, Runner, Watcher, compile_graph
 from interfuse.driver.device import Device
 from interfuse.driver.options import Options, parts, read
+from interfuse.run import gpu as run_gpu
 from interfuse.tune.choice import read_lock
 
 DISABLED = "INTERFUSE_DISABLE is set, so PyTorch runs the model unchanged: unset it to compile."
@@ -51,7 +53,7 @@ class Backend:
         if (lock := self.options.knobs().lock) and not self.options.knobs().disable:
             read_lock(lock)  # a broken one is told at once, and not by a compile that falls back
         if torch.cuda.is_initialized() and not self.options.knobs().disable:
-            workers_of(None).begin()  # they start while Dynamo traces the model
+            _begin(self.options.knobs())  # while Dynamo traces the model
         for sentence in misspelt() if warn else ():
             warnings.warn(sentence, stacklevel=4)
         self._watch, self._stop, self._warn, self._absent = watch, stop, warn, absent
@@ -91,7 +93,7 @@ class Backend:
         if knobs.disable:
             return gm.forward
         if any(getattr(t, "is_cuda", False) for t in inputs):
-            workers_of(None).begin()  # where the GPU or this graph came later
+            _begin(knobs)  # where the GPU or this graph came later
         names = [_readable(n.name) for n in gm.graph.nodes if n.op == "placeholder"]
 
         def step(kind: str) -> Callable[..., Any]:
@@ -132,6 +134,12 @@ class Backend:
                 more = "; a backward graph that is still to come may have it." if kind == "forward" else "."
                 warnings.warn(sentence.removesuffix(".") + more, stacklevel=2)
             self._warned.add(name)
+
+
+def _begin(knobs: Knobs) -> None:
+    """Start what compiles and launches GPU kernels, without waiting for it."""
+    workers_of(None).begin(max(1, min(KEPT, knobs.workers or (os.cpu_count() or 1) // 4)))
+    run_gpu.begin()
 
 
 def _readable(name: str) -> str:

@@ -21,6 +21,9 @@ from interfuse.report.values import Account, Candidate, Region
 SCHEMA = 1
 """Version of the JSON form."""
 
+MOST_ALIKE = 3
+"""Figures of a plan's kernels that stand in a row even where they are equal."""
+
 
 @dataclass(frozen=True)
 class Predicted:
@@ -100,6 +103,12 @@ def _sum(candidates: Iterable[Candidate]) -> Predicted:
     return Predicted(sum(times), sum(t * (c.error_bar or 0.0) for t, c in zip(times, found, strict=True)))
 
 
+def _each(figures: Iterable[str]) -> str:
+    """What kernels take one after the other; what many of them take alike, once."""
+    found = list(figures)
+    return ", ".join(found if len(found) <= MOST_ALIKE else dict.fromkeys(found))
+
+
 def _regions_table(account: Account) -> Table:
     """One line a candidate, best first; equal regions once."""
     table = plain_table(
@@ -128,8 +137,8 @@ def _regions_table(account: Account) -> Table:
                 predicted(c),
                 figure(c.bytes / 2**20),
                 c.bound,
-                ", ".join(str(x.registers) for x in own),
-                ", ".join(str(x.spills) for x in own),
-                ", ".join(percent(x.occupancy) for x in own),
+                _each(str(x.registers) for x in own),
+                _each(str(x.spills) for x in own),
+                _each(percent(x.occupancy) for x in own),
             )
     return table

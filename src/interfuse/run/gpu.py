@@ -6,9 +6,12 @@ TRITON_INTERPRET=1 the same launcher runs on CPU tensors, with NumPy standing in
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
 import linecache
 import math
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -29,6 +32,27 @@ from interfuse.lower.vectors import VECTOR_BYTES
 
 ALIGNED_BYTES = 16
 """Triton compiles for addresses that are multiples of this apart from others."""
+
+
+@functools.cache
+def begin() -> tuple[threading.Thread, ...]:
+    """Have Triton do, in threads, what it does once a process before its first launch and takes most of a second: read
+    itself for the keys of its cache, and build and load the module that it drives the GPU through.
+    """
+    threads = tuple(threading.Thread(target=work, daemon=True) for work in (_read_triton, _load_driver))
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def _read_triton() -> None:
+    with contextlib.suppress(Exception):  # the first launch says what is wrong
+        importlib.import_module("triton.runtime.cache").triton_key()
+
+
+def _load_driver() -> None:
+    with contextlib.suppress(Exception):
+        importlib.import_module("triton.runtime").driver.active.get_current_target()
 
 
 class Launcher:
@@ -144,6 +168,9 @@ def _whole(tensor: torch.Tensor) -> torch.Tensor:
 
 def load(source: TritonSource, kernel: Kernel) -> Launcher:
     """The launcher of a generated module. CompilerMissingError without Triton, BuildError where it does not parse."""
+    if begin.cache_info().currsize:
+        for thread in begin():
+            thread.join()  # both at once would do it twice
     # Triton reads a kernel's source again, through linecache; the name keeps different texts apart.
     name = f"{source.entry}_{short(source.text)}.triton.py"
     linecache.cache[name] = (len(source.text), None, source.text.splitlines(keepends=True), name)
