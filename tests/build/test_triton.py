@@ -421,8 +421,11 @@ def test_tiles_of_rows_and_columns_keep_to_the_limits(device: str, cache: Path) 
     wide = b.cast(x, F32)
     whole = parts.works(([x], [b.apply("div", wide, b.spread_over(b.reduce("sum", wide, (0, 1)), x, (0, 1)))]), GPU)
     assert len(whole) == 2
+    groups = [parts.works(cases.groups_region(F32, 32, *sizes), GPU) for sizes in ((10, 4096), (8, 16384), (128, 256))]
+    assert all(len(works) == 2 for works in groups)
     kernels = [cases.lowered(*region)[0] for region in regions]
-    kernels += [replace(lower("part", work, GPU)[0], follows=True, leads=True) for work in (*in_parts, *whole)]
+    in_turn = (*in_parts, *whole, *itertools.chain(*groups))
+    kernels += [replace(lower("part", work, GPU)[0], follows=True, leads=True) for work in in_turn]
     profile = find(device)
     for r in compiled([emit(k) for k in kernels], profile, cache):
         assert check(r, profile) is None, r

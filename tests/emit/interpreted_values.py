@@ -185,6 +185,20 @@ def test_a_few_rows_in_two_kernels(dtype: DType, monkeypatch: pytest.MonkeyPatch
     cases.check_region(region[1], {inputs[0]: x}, got)
 
 
+@pytest.mark.parametrize(("channels", "image"), ((3, 320), (40, 24)), ids=("one a program", "several"))
+@pytest.mark.parametrize("dtype", (F32, F16), ids=str)
+def test_groups_in_two_kernels(dtype: DType, channels: int, image: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(split, "PARTED", 0)
+    monkeypatch.setattr(split, "PART", 128)
+    inputs, outputs = cases.groups_region(dtype, 20, channels, image)
+    assert len(parts.works((inputs, outputs), GPU)) == 2
+    gain = np.random.default_rng(5).standard_normal((20, channels)).astype(np.float32)
+    for kind in ("offset", "special"):
+        given = {inputs[0]: online.DATA[kind]((20, channels * image), 1).astype(dtype.numpy), inputs[1]: gain}
+        got = parts.in_order((inputs, outputs), GPU, given, lambda k, arrays, _: cases.run(k, arrays))
+        cases.check_region(outputs, given, got)
+
+
 @pytest.mark.parametrize("image", (64, 72, 60), ids=("whole", "masked", "one by one"))
 @pytest.mark.parametrize("rows", (3, 40), ids=("a row", "several rows"))
 def test_weights_of_channels_are_read_once_for_neighbours(rows: int, image: int) -> None:

@@ -296,6 +296,19 @@ def heads_region(dtype: DType, shape: tuple[int, int, int, int]) -> tuple[list[N
     return [x], [b.apply("copy", b.permute(y, (0, 2, 3, 1))), *statistics]
 
 
+def groups_region(dtype: DType, groups: int, channels: int, image: int) -> tuple[list[Node], list[Node]]:
+    """Each group of channels over its mean and variance, times a number a channel, plus a hundredth of what it was."""
+    x, gain = b.placeholder("x", dtype, (groups, channels * image)), b.placeholder("gain", F32, (groups, channels))
+    wide = b.cast(x, F32) if dtype.is_narrow else x
+    variance = b.reduce("variance", wide, (1,), correction=0)
+    root = b.apply("rsqrt", b.apply("add", variance, b.like(1e-5, variance)))
+    centred = b.apply("sub", wide, b.spread_over(b.reduce("mean", wide, (1,)), wide, (1,)))
+    normed = b.reshape(b.apply("mul", centred, b.spread_over(root, wide, (1,))), (groups, channels, image))
+    scaled = b.apply("mul", normed, b.expand(b.reshape(gain, (groups, channels, 1)), normed.shape))
+    kept = b.reshape(b.apply("mul", wide, b.like(0.01, wide)), normed.shape)
+    return [x, gain], [b.cast(b.apply("add", scaled, kept), dtype)]
+
+
 def nested_region(dtype: DType, rows: int, blocks: int, cols: int) -> tuple[list[Node], list[Node]]:
     """Rows centred and over their largest, then each block over the sum of its own: the blocks and their sums."""
     x, weight = b.placeholder("x", dtype, (rows, blocks * cols)), b.placeholder("weight", dtype, (blocks * cols,))

@@ -113,3 +113,17 @@ def test_a_few_rows_are_joined_by_every_program_that_needs_them() -> None:
     assert [s.op for s in walk(kernel.body) if isinstance(s, Reduce)] == ["max", "sum"]
     assert isinstance(kernel.body[0], Load) and kernel.body[0].param == "x", "on its way before the parts"
     assert len(split(Work((outputs[0],), frozenset(inputs), layouts), CPU)) == 3
+
+
+@pytest.mark.parametrize(("channels", "image"), ((3, 320), (40, 24)), ids=("one a program", "several"))
+def test_groups_are_joined_by_every_program_that_needs_them(channels: int, image: int) -> None:
+    region = cases.groups_region(F32, 20, channels, image)
+    works = parts.works(region, GPU)
+    kernel, _ = lower("k", works[-1], GPU)
+    assert len(works) == 2 and kernel.family == "map"
+    assert isinstance(kernel.body[0], Load) and kernel.body[0].param == "x", "on its way before the parts"
+    gain = np.random.default_rng(5).standard_normal((20, channels)).astype(np.float32)
+    for make in online.DATA.values():
+        given = {region[0][0]: make((20, channels * image), 1).astype(np.float32), region[0][1]: gain}
+        verdict = judge_region(region[1], given, run(region, GPU, given))
+        assert verdict.ok, verdict.note

@@ -24,7 +24,7 @@ from interfuse.lower.domain import Digits, Domain, by_step, find, inside
 from interfuse.lower.families import walked
 from interfuse.lower.kernel import PLACES
 from interfuse.lower.scan_parts import split_scans
-from interfuse.lower.statistics import join_statistics
+from interfuse.lower.statistics import expand_statistics, join_statistics
 from interfuse.lower.target import FEW, PARTED, Target
 from interfuse.lower.work import Work
 
@@ -33,6 +33,9 @@ PART = 1 << 12
 
 ALIGNED = 16
 """Parts start at multiples of so many elements where they can: vectors then do, too."""
+
+FEW_PARTS = 64
+"""Parts of a row that every program reads what they give of, beside what it has of the row itself."""
 
 _BINARY = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
 """What joins two results of a reduction."""
@@ -230,10 +233,11 @@ def _works(
     needed = inside([ends[k] for k in left], work.inputs | made)
     read = dict.fromkeys(i for n in needed for i in n.inputs if i in made)
     layouts = dict(work.layouts) | {n: contiguous(n.shape) for n in (*partial, *rest, *read)}
-    few = wrap(domain.kept).hi <= FEW and domain.inner == 1 and not domain.apart
-    if target.backend == "triton" and few and not small and not rest and _joined_anywhere(cuts, needed):
-        roots = tuple(ends[k] for k in left)
-        ahead = frozenset(n for n in inside(tuple(made), work.inputs | held) if n.op in REDUCES)
+    few = wrap(domain.kept).hi <= FEW or cuts[0].parts.count <= FEW_PARTS
+    rows = few and domain.inner == 1 and not domain.apart
+    if target.backend == "triton" and rows and not small and not rest and _joined_anywhere(cuts, needed):
+        roots = expand_statistics(tuple(ends[k] for k in left), work.inputs | held)
+        ahead = frozenset(n for n in inside(roots, work.inputs | held) if n.op in REDUCES)
         return Work(partial, work.inputs, layouts), Work(work.outputs, work.inputs | held, layouts, roots, ahead=ahead)
     works = [Work(partial, work.inputs, layouts)] + ([Work(rest, work.inputs, layouts)] if rest else [])
     outputs = (*read, *(work.outputs[k] for k in small))
@@ -250,7 +254,8 @@ def _joined_anywhere(cuts: list[_Cut], needed: list[Node]) -> bool:
     """True where every program may as well join all parts of a row for itself: a number or two each, and nothing else
     to reduce.
     """
-    return all(c.node.op in _BINARY or c.node.op == "expsum" for c in cuts) and not any(n.op in REDUCES for n in needed)
+    joins = (*_BINARY, "expsum", "mean", "spread")
+    return all(c.node.op in joins for c in cuts) and not any(n.op in REDUCES for n in needed)
 
 
 def is_small(root: Node, inputs: frozenset[Node], size: Dim) -> bool:

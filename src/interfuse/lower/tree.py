@@ -184,16 +184,30 @@ def within_rows(trace: Trace, row: Axis, col: Axis, keep: bool = True) -> tuple[
 
 
 def _ahead(made: list[Made]) -> tuple[list[Stmt], list[Made]]:
-    """A loop over the parts for what is reduced over them, after what that needs; and everything else."""
-    over = [m for m in made if PART in m.out.axes or (isinstance(m, Reduce) and m.axis == PART)]
-    needed = {a for m in over for a in operands(m)}
-    before: list[Stmt] = []
+    """Loops over the parts for what is reduced over them, each after what it needs; and everything else."""
+    over = {m.out for m in made if PART in m.out.axes or _joins(m)}
+    needed = set(over)
     for m in reversed(made):
-        if m.out in needed and m not in over:
-            before.insert(0, m)
+        if m.out in needed:
             needed.update(operands(m))
-    first = [*before, Loop(PART, tuple(over))] if over else []
-    return first, [m for m in made if m not in over and m not in before]
+    loop_of: dict[Value, int] = {}
+    joined: set[Value] = set()
+    for m in made:
+        if m.out in needed:
+            loop_of[m.out] = max((loop_of[a] + (a in joined) for a in operands(m)), default=0)
+            joined |= {m.out} if _joins(m) else set()
+    body: list[Stmt] = []
+    for number in range(max(loop_of.values(), default=-1) + 1):
+        mine = [m for m in made if loop_of.get(m.out) == number]
+        body += [m for m in mine if m.out not in over]
+        inside = tuple(m for m in mine if m.out in over)
+        body += [Loop(PART, inside)] if inside else []
+    return body, [m for m in made if m.out not in needed]
+
+
+def _joins(made: Made) -> bool:
+    """True for a reduction of parts."""
+    return isinstance(made, Reduce) and made.axis == PART
 
 
 def statements(
