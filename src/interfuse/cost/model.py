@@ -194,7 +194,8 @@ def pack_estimate(
 def _launched(kernels: Sequence[Kernel], profile: DeviceProfile, sizes: Mapping[str, int]) -> Estimate:
     """One launch of the programs of all `kernels`."""
     if profile.kind != "cpu":
-        first, *others = (features(k, sizes) for k in kernels)
+        known = {id(k): features(k, sizes) for k in {id(k): k for k in kernels}.values()}
+        first, *others = (known[id(k)] for k in kernels)
         return predicted(sum(others, first), profile)
     return _on_cpu(kernels, profile, sizes)
 

@@ -7,7 +7,7 @@ provider's form, with the activation that follows it in the epilogue where the p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from interfuse.base.errors import UnsupportedError
@@ -23,10 +23,12 @@ from interfuse.lower.families import lower
 from interfuse.lower.in_place import check_over
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.mixed import mixed
+from interfuse.lower.schedule import Schedule
 from interfuse.lower.split import split
 from interfuse.lower.target import Target
 from interfuse.lower.totals import totals
 from interfuse.lower.work import Work
+from interfuse.plan.alike import Likeness
 from interfuse.plan.flow import OUTPUT, Flow, cut, library_calls
 from interfuse.plan.plan import Candidate, KernelStep, LibraryStep, PackStep, ProviderStep
 
@@ -59,13 +61,23 @@ class Context:
     profile: DeviceProfile
     unavailable: Mapping[str, str]
     works: dict[frozenset[int], Work] = field(default_factory=dict)
-    tried: dict[frozenset[int], tuple[Kernel, KernelStep] | str] = field(default_factory=dict)
+    tried: dict[frozenset[int], KernelStep | str] = field(default_factory=dict)
     parted: dict[frozenset[int], tuple[KernelStep, ...]] = field(default_factory=dict)
+    likeness: Likeness = field(default_factory=Likeness)
+    lowered: dict[Hashable, tuple[Kernel, tuple[int, ...]] | str] = field(default_factory=dict)
+    predicted: dict[int, tuple[Kernel, Estimate]] = field(default_factory=dict)
 
     @property
     def sizes(self) -> Mapping[str, int]:
         """The size symbols' values in the example: what is predicted of a dynamic graph is predicted for these."""
         return dict(self.flow.graph.hints)
+
+    def estimate(self, kernel: Kernel) -> Estimate:
+        """What is predicted of one launch of a kernel; of the same kernel again, what was predicted before."""
+        found = self.predicted.get(id(kernel))
+        if found is None:  # the kernel is kept beside its estimate, so that no other one gets its id
+            found = self.predicted[id(kernel)] = kernel, kernel_estimate(kernel, self.profile, self.sizes)
+        return found[1]
 
 
 def outputs_of(calls: frozenset[int], flow: Flow) -> tuple[Node, ...]:
@@ -74,26 +86,43 @@ def outputs_of(calls: frozenset[int], flow: Flow) -> tuple[Node, ...]:
     return tuple(n for n in dict.fromkeys(found) if any(r == OUTPUT or r not in calls for r in flow.readers.get(n, ())))
 
 
-def fused(calls: frozenset[int], context: Context, name: str = "kernel", doc: tuple[str, ...] = ()) -> KernelStep:
+def fused(calls: frozenset[int], context: Context) -> KernelStep:
     """One kernel for `calls`. UnsupportedError says why there is none."""
     known = context.tried.get(calls)
     if isinstance(known, str):
         raise UnsupportedError(known)
-    if known is not None and name == "kernel":
-        return known[1]
+    if known is not None:
+        return known
     try:
-        if context.target is None:
-            raise UnsupportedError("no kernels are generated for this device")
         work = _work(calls, context)
-        kernel, reads = lower(name, work, context.target, doc)
+        kernel, reads = lowered(work, context)
         over = _over(calls, context.flow)
         check_over(kernel, reads, work.outputs, over)
     except UnsupportedError as error:
         context.tried[calls] = str(error)
         raise
-    step = KernelStep(kernel, reads, work.outputs, tuple(over.items()), work)
-    context.tried[calls] = (kernel, step)
+    step = context.tried[calls] = KernelStep(kernel, reads, work.outputs, tuple(over.items()), work)
     return step
+
+
+def lowered(work: Work, context: Context, schedule: Schedule | None = None) -> tuple[Kernel, tuple[Node, ...]]:
+    """The kernel for `work` and what it reads; where a work like it was lowered before, that one's kernel.
+    UnsupportedError as of `lower`.
+    """
+    if context.target is None:
+        raise UnsupportedError("no kernels are generated for this device")
+    key, leaves = context.likeness.of(work, schedule)
+    found = context.lowered.get(key)
+    if found is None:
+        try:
+            kernel, reads = lower("kernel", work, context.target, schedule=schedule)
+            found = kernel, tuple(leaves.index(n) for n in reads)
+        except UnsupportedError as error:
+            found = str(error)
+        context.lowered[key] = found
+    if isinstance(found, str):
+        raise UnsupportedError(found)
+    return found[0], tuple(leaves[k] for k in found[1])
 
 
 def _over(calls: frozenset[int], flow: Flow) -> dict[Node, Node]:
@@ -160,13 +189,9 @@ def one_after_other(estimates: Sequence[Estimate], profile: DeviceProfile) -> Es
     return in_turn(estimates, launch, profile.gap or launch)
 
 
-def _estimate(step: KernelStep, context: Context) -> Estimate:
-    return kernel_estimate(step.kernel, context.profile, context.sizes)
-
-
 def parted_candidate(steps: Sequence[KernelStep], context: Context) -> Candidate:
     """The candidate that reduces in parts: one kernel after the other."""
-    each = [_estimate(s, context) for s in steps]
+    each = [context.estimate(s.kernel) for s in steps]
     family = steps[0].kernel.family.split(",")[0]
     return Candidate(
         f"fused: {family}, in parts",
@@ -184,7 +209,7 @@ def fused_candidate(step: KernelStep, context: Context) -> Candidate:
     return Candidate(
         f"fused: {step.kernel.family}",
         (step,),
-        _estimate(step, context).times(context.profile.correction(step.kernel.family)),
+        context.estimate(step.kernel).times(context.profile.correction(step.kernel.family)),
         kernel_bytes(step.kernel, sizes),
         1,
         step.kernel.family,

@@ -12,16 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from interfuse.base.errors import UnsupportedError
-from interfuse.cost.model import kernel_estimate, pack_estimate
+from interfuse.cost.model import pack_estimate
 from interfuse.ir import build as b
 from interfuse.ir.index import Dim, Expr, sym, unwrap, wrap
 from interfuse.ir.node import Node
-from interfuse.lower.families import lower
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.pack import Sizes, likeness, pack
 from interfuse.lower.schedule import Schedule, schedule_of
 from interfuse.lower.work import Work
-from interfuse.plan.candidates import Context, fused, library_candidate, outputs_of
+from interfuse.plan.candidates import Context, fused, library_candidate, lowered, outputs_of
 from interfuse.plan.flow import cut
 from interfuse.plan.memory import eager_peak, peak
 from interfuse.plan.packs import Part, unit_of
@@ -111,11 +110,7 @@ def _joined(k: int, whole: Node, sources: list[_Source], groups: Grouping, conte
     kernels = [s.kernel for s in steps]
     together = pack_estimate(kernels, context.profile, context.sizes).seconds
     apart = library_candidate(frozenset((k,)), context)[0].estimate.seconds
-    apart += sum(
-        kernel_estimate(fused(s.calls, context).kernel, context.profile, context.sizes).seconds
-        for s in sources
-        if s.calls
-    )
+    apart += sum(context.estimate(fused(s.calls, context).kernel).seconds for s in sources if s.calls)
     if together >= apart:
         raise UnsupportedError(f"predicted {together * 1e6:.1f} us as a pack, {apart * 1e6:.1f} us apart")
     limit = max(eager_peak(context.flow), peak(groups.ordered(), context.flow).bytes)
@@ -167,13 +162,12 @@ def _member(
     k: int, whole: Node, source: _Source, step: int, context: Context, schedule: Schedule | None = None
 ) -> KernelStep:
     """The kernel of one part, told where it writes by the symbol START, in `step` elements."""
-    assert context.target is not None
     roots, inputs = cut((source.node,), source.calls or frozenset((k,)), context.flow)
     if not source.calls:
         roots = tuple(b.apply("copy", r) for r in roots)
     start = unwrap(sym(START, 0) * step)
     work = Work((whole,), inputs, context.layouts, roots, starts=(start,))
-    kernel, reads = lower("kernel", work, context.target, schedule=schedule)
+    kernel, reads = lowered(work, context, schedule)
     return KernelStep(kernel, reads, (whole,))
 
 

@@ -7,6 +7,9 @@ from interfuse.ir.graph import Graph
 from interfuse.plan.candidates import short_name
 from interfuse.plan.plan import KernelStep, PackStep, Region
 
+MOST_REFUSALS = 8
+"""Refusals that a region's event lists."""
+
 
 def region_name(calls: frozenset[int], graph: Graph) -> str:
     """The calls' short names in order, joined by +, with repeats and views left out."""
@@ -17,13 +20,15 @@ def region_name(calls: frozenset[int], graph: Graph) -> str:
 
 def note(graph: Graph, regions: tuple[Region, ...], rejected: list[tuple[frozenset[int], str]], record: Record) -> None:
     """Write each region and every refusal that concerns it into the record."""
+    of_call: dict[int, list[int]] = {}
+    for number, (union, _) in enumerate(rejected):
+        for k in union:
+            of_call.setdefault(k, []).append(number)
     for i, region in enumerate(regions):
         inside = set(region.calls)
-        refused = [
-            {"with": region_name(union, graph), "reason": why}
-            for union, why in rejected
-            if union & inside and not union <= inside
-        ]
+        near = sorted({number for k in region.calls for number in of_call.get(k, ())})
+        beyond = [rejected[number] for number in near if not rejected[number][0] <= inside]
+        refused = [{"with": region_name(union, graph), "reason": why} for union, why in beyond[:MOST_REFUSALS]]
         record.add(
             "region",
             f"{i}:{region.name}",
@@ -51,5 +56,5 @@ def note(graph: Graph, regions: tuple[Region, ...], rejected: list[tuple[frozens
             ],
             chosen=region.chosen,
             reason=region.reason,
-            rejected=refused[:8],
+            rejected=refused,
         )

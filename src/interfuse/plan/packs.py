@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from interfuse.base.errors import UnsupportedError
-from interfuse.cost.model import kernel_estimate, pack_estimate
+from interfuse.cost.model import pack_estimate
 from interfuse.cost.traffic import kernel_bytes
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.pack import ALIGNED, likeness
@@ -122,7 +122,7 @@ def _fitting(
     if len(parts) < 2:
         return
     together = pack_estimate([kernels[p] for p in parts], context.profile, context.sizes).seconds
-    apart = sum(kernel_estimate(kernels[p], context.profile, context.sizes).seconds for p in parts)
+    apart = sum(context.estimate(kernels[p]).seconds for p in parts)
     union: Part = frozenset().union(*parts)
     if together >= apart:
         reject(union, f"predicted {together * 1e6:.1f} us as a pack, {apart * 1e6:.1f} us apart")

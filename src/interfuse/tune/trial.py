@@ -117,12 +117,14 @@ def program(
 
 
 def made_up(graph: Graph, device: torch.device) -> list[Any]:
-    """A tensor for each input of `graph`, and the example's number for a size."""
-    generator, sizes = torch.Generator().manual_seed(SEED), dict(graph.hints)
+    """A tensor for each input of `graph`, and the example's number for a size. They are drawn on the device, for a
+    processor takes seconds for gigabytes.
+    """
+    generator, sizes = torch.Generator(device).manual_seed(SEED), dict(graph.hints)
     names = [i.node.attr("symbol") for i in graph.inputs]
     ends = {n: at_sizes(end, sizes) for n, end in index_ends(graph.roots(), {i.node for i in graph.inputs}).items()}
     return [
-        _tensor(i, sizes, ends.get(i.node, 2), generator, device) if name is None else sizes[name]
+        _tensor(i, sizes, ends.get(i.node, 2), generator) if name is None else sizes[name]
         for i, name in zip(graph.inputs, names, strict=True)
     ]
 
@@ -140,16 +142,17 @@ def index_ends(roots: Sequence[Node], inputs: Collection[Node]) -> dict[Node, Di
     return ends
 
 
-def _tensor(given: Input, sizes: Sizes, end: int, generator: torch.Generator, device: torch.device) -> torch.Tensor:
+def _tensor(given: Input, sizes: Sizes, end: int, generator: torch.Generator) -> torch.Tensor:
     """`end`: what its values stay below where they are integers."""
     shape, strides = concrete(given.node.shape, sizes), concrete(given.layout.strides, sizes)
     dtype = to_torch(given.node.dtype)
     if dtype.is_floating_point or dtype.is_complex:
         many = len(shape) > 1
-        values = torch.randn(shape, generator=generator) if many else 0.5 + torch.rand(shape, generator=generator)
+        drawn = (torch.randn if many else torch.rand)(shape, generator=generator, device=generator.device)
+        values = drawn if many else drawn + 0.5
     else:
-        values = torch.randint(0, max(end, 1), shape, generator=generator)
-    return relaid(values.to(dtype).to(device), strides)
+        values = torch.randint(0, max(end, 1), shape, generator=generator, device=generator.device)
+    return relaid(values.to(dtype), strides)
 
 
 def widened(graph: Graph) -> Graph:
