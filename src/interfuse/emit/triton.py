@@ -48,7 +48,8 @@ class TritonSource:
     programs (no launch at 0), `warps` the warps of each. Where symbols are `even`, the constant EVEN must be 0 unless
     all of them are multiples of 16. Where it `flushes`, subnormal results of exponentials may be 0. A packed kernel
     takes the table of its members instead, and `grid` are the programs of one of them. Where an extent of `tiles` is
-    larger than the number beside it, `beyond` is launched instead.
+    larger than the number beside it, `beyond` is launched instead. One that `waits` for the kernel before it may be
+    launched while that one runs.
     """
 
     text: str
@@ -61,6 +62,7 @@ class TritonSource:
     flushes: bool = False
     tiles: tuple[tuple[Dim, int], ...] = ()
     beyond: TritonSource | None = None
+    waits: bool = False
 
     @property
     def forms(self) -> list[TritonSource]:
@@ -120,15 +122,20 @@ def emit(kernel: Kernel) -> TritonSource:
     module = f'"""{_doc(kernel, grid)}\n"""\n{imports}\n\n{code}'
     tiles = tuple((a.extent, a.block) for a in kernel.tiles)
     beyond = emit(kernel.beyond) if kernel.beyond is not None else None
-    return TritonSource(module, entry, arguments, constants, grid, kernel.warps, even, flushes, tiles, beyond)
+    waits = kernel.follows
+    return TritonSource(module, entry, arguments, constants, grid, kernel.warps, even, flushes, tiles, beyond, waits)
 
 
 def chained(source: TritonSource, target: str) -> dict[str, int]:
-    """The constant that lets a kernel start while the one before it ends, and the launch that allows it, where `source`
-    has the constant and the target ("cuda:90", ...) can do that.
+    """The constant that lets a kernel start while the one before it ends, and for the later of the two the launch that
+    allows it, where `source` has the constant and the target ("cuda:90", ...) can do that.
+
+    What does not wait must not be launched so: a library's kernel before it may let others start before it is done.
     """
     able = target.startswith("cuda:") and int(target.split(":")[1]) >= OVERLAPPING
-    return {CHAINED: 1, "launch_pdl": True} if able and any(n == CHAINED for n, _ in source.constants) else {}
+    if not able or all(n != CHAINED for n, _ in source.constants):
+        return {}
+    return {CHAINED: 1} | ({"launch_pdl": True} if source.waits else {})
 
 
 def warps_on(kind: str, warps: int) -> int:

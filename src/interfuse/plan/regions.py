@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import heapq
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from interfuse.base.errors import GraphError
@@ -143,10 +144,14 @@ class Former:
         self.flow, self.groups = flow, Grouping(flow)
         self._fusable, self._judge, self._reject = fusable, judge, reject
         self._seconds: dict[frozenset[int], float | None] = {}
+        self._values: dict[int, list[Node]] = defaultdict(list)
+        for value, k in flow.producer.items():
+            self._values[k].append(value)
 
     def run(self) -> Grouping:
         """Join makers with readers, then readers of one buffer."""
         self.join_makers(self.flow.needed)
+        self._join_sole_readers()
         self._hand_over()
         for k in filter(self._fusable, self.flow.needed):
             for sibling in filter(self._fusable, _siblings(self.flow, k)):
@@ -161,19 +166,31 @@ class Former:
                 if maker in among:
                     self._attempt(maker, k)
 
+    def _join_sole_readers(self) -> None:
+        """Join a group with the one group that reads all that it gives: a value of several readers was tried with each
+        of them before they were one group, when it would have been a buffer still.
+        """
+        groups = self.groups
+        for calls in reversed(groups.ordered()):
+            values = [v for k in calls for v in self._values[k]]
+            readers = {r for v in values for r in self.flow.readers.get(v, ())} - calls
+            there = {OUTPUT if r == OUTPUT else groups.group_of[r] for r in readers}
+            if len(there) != 1 or len(readers) == 1 or OUTPUT in there:
+                continue
+            if all(map(self._fusable, (*calls, *readers))) and calls | groups.members[min(there)] not in self._seconds:
+                self._attempt(min(calls), min(readers))
+
     def _hand_over(self) -> None:
         """Move a call into the one group that reads it, where that needs no new buffer and both are predicted faster.
 
         The call joined its makers before its readers were a group: there its result is no buffer at all.
         """
-        groups, values = self.groups, dict[int, list[Node]]()
-        for value, k in self.flow.producer.items():
-            values.setdefault(k, []).append(value)
+        groups = self.groups
         for k in reversed(self.flow.needed):
             home = groups.group_of[k]
             if not self._fusable(k) or len(groups.members[home]) == 1 or not self._reads_buffers(k):
                 continue
-            readers = {r for v in values.get(k, ()) for r in self.flow.readers.get(v, ())}
+            readers = {r for v in self._values[k] for r in self.flow.readers.get(v, ())}
             there = {OUTPUT if r == OUTPUT else groups.group_of[r] for r in readers}
             if len(there) != 1 or there & {OUTPUT, home}:
                 continue
