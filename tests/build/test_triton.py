@@ -21,7 +21,7 @@ from interfuse.base.errors import BuildError, CompilerMissingError
 from interfuse.base.record import Record
 from interfuse.build import triton as build
 from interfuse.build import triton_worker, workers
-from interfuse.build.resources import Resources, check, occupancy, programs_at_once
+from interfuse.build.resources import Resources, check, occupancy, programs_at_once, teams_at_once
 from interfuse.device.profile import DeviceProfile
 from interfuse.device.table import find
 from interfuse.emit.triton import TritonSource, emit
@@ -36,7 +36,7 @@ from interfuse.lower.work import Work
 from interfuse.plan.plan import PackStep
 from interfuse.plan.planner import plan
 from interfuse.plan.schedules import schedules
-from tests import gathers, joins, mixed, online, packs, parts, symbolic
+from tests import gathers, joins, mixed, online, packs, parts, symbolic, teams
 from tests.emit import triton_cases as cases
 from tests.kernels import BUILDERS
 from tests.plan.made import captured
@@ -402,6 +402,26 @@ def test_one_pass_and_reductions_in_parts_keep_to_the_limits(device: str, cache:
     assert len(kernels) > 4 + 3 * 2
     for r in compiled([emit(k) for k in kernels], profile, cache):
         assert check(r, profile) is None, r
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_teams_keep_to_the_limits(device: str, cache: Path) -> None:
+    profile, sources = find(device), []
+    for region, shape in itertools.product((online.moments, online.softmax), ((8, 262144), (4096, 131072))):
+        for dtype in (F16, BF16, F32):
+            work = teams.work(*region(dtype, shape, 1), GPU)
+            assert work is not None
+            sources.append(emit(lower("shared", work, GPU)[0]))
+    for source, r in zip(sources, compiled(sources, profile, cache), strict=True):
+        assert check(r, profile) is None, r
+        reason = check(r, profile, source.team)
+        assert reason is None if profile.kind == "cuda" else "NVIDIA" in str(reason)
+
+
+def test_a_team_that_a_device_does_not_hold_is_refused() -> None:
+    slice_of, kernel = replace(find("H100"), units=16), Resources("k", "cuda:90", 64, 0, 64, 16)
+    assert teams_at_once(kernel, slice_of, 32) == 1 and check(kernel, slice_of, 32) is None
+    assert check(kernel, replace(slice_of, units=15), 32) == "a team of 32 programs is more than H100 holds at once"
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -5,6 +5,7 @@ Not collected by itself: tests/emit/test_triton_interpreted.py runs it in a proc
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import ml_dtypes
@@ -32,7 +33,8 @@ from interfuse.plan.plan import PackStep
 from interfuse.plan.planner import plan
 from interfuse.run import gpu
 from interfuse.run.gpu_pack import PackLauncher
-from tests import gathers, joins, mixed, online, packs, parts, strategies, symbolic, targets
+from interfuse.run.gpu_team import TeamLauncher
+from tests import gathers, joins, mixed, online, packs, parts, strategies, symbolic, targets, teams
 from tests.emit import triton_cases as cases
 from tests.judge import judge_region
 from tests.kernels import BUILDERS, reference
@@ -322,6 +324,28 @@ def test_packs(name: str, target: str, unit: int) -> None:
         for members in ([], every[:1], every, every[::-1] * 2):
             for k, outs in zip(members, packed.ran(launch, members), strict=True):
                 assert judge_region(packed.regions[k][1], packed.arrays(k), outs).ok, packed.regions[k]
+
+
+@pytest.mark.parametrize("kind", ("random", "constant", "offset", "special"))
+@pytest.mark.parametrize(("dtype", "cols"), ((F32, 512), (F16, 384)), ids=str)  # three programs, a lane idle
+@pytest.mark.parametrize("region", (online.moments, online.softmax), ids=lambda f: f.__name__)
+def test_teams(region: Callable, dtype: DType, cols: int, kind: str) -> None:
+    """Two teams take five rows in turn, in two launches; programs go on in any order."""
+    inputs, outputs = region(dtype, (5, cols), 1)
+    work = teams.work(inputs, outputs)
+    assert work is not None
+    stages = 2 if kind in ("random", "offset") else 1
+    kernel, reads = lower("shared", work, teams.SMALL, schedule=Schedule(stages=stages))
+    assert ("row_ahead" in emit(kernel).text) is (stages > 1), "the next row is on its way"
+    launch, x = TeamLauncher(gpu.load(emit(kernel), kernel)), online.DATA[kind]((5, cols), 1).astype(dtype.numpy)
+    results = []
+    for seed in (0, 1):
+        outs = [cases.tensor(np.full(o.shape, 7), o.dtype, "cpu") for o in outputs]
+        with teams.taking_turns(seed):
+            launch((*(cases.tensor(x, dtype, "cpu") for _ in reads), *outs))
+        results.append([cases.array(t, o.dtype) for t, o in zip(outs, outputs, strict=True)])
+        online.check(outputs, {inputs[0]: x}, results[-1])
+    assert all(one.tobytes() == other.tobytes() for one, other in zip(*results, strict=True)), "bits repeat"
 
 
 @pytest.mark.parametrize("axis", (0, 1))

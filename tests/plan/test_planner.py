@@ -38,6 +38,23 @@ def test_kernels_of_parts_overlap_on_a_gpu() -> None:
         assert last > 0 and ways == [(overlap and k > 0, overlap and k < last) for k in range(last + 1)]
 
 
+def test_teams_share_long_rows_on_nvidia_gpus_alone() -> None:
+    graph = captured(lambda x: torch.softmax(x, -1), torch.randn(2, 131072))
+    for device, shared in (("H100", True), ("MI300X", False)):
+        (region,) = plan(graph, GPU, find(device), Record()).regions
+        found = [c for c in region.candidates if c.label == "fused: row, in teams"]
+        assert len(found) == shared
+        assert not shared or (found[0].launches, found[0].bytes) == (1, 2 * 4 * 2 * 131072), "each element once"
+
+
+def test_what_is_written_in_place_waits_for_nobody() -> None:
+    graph = captured(lambda x: x.copy_(torch.softmax(x, -1)), torch.randn(2, 131072))
+    for region in plan(graph, GPU, find("H100"), Record()).regions:
+        assert not any(
+            "teams" in c.label and any(s.over for s in c.steps if isinstance(s, KernelStep)) for c in region.candidates
+        )
+
+
 def names(plan: Plan) -> list[str]:
     return [r.name for r in plan.regions]
 

@@ -34,6 +34,10 @@ class Resources:
             return None
 
 
+MOST_PROGRAMS, RESERVED = 32, 1 << 10
+"""Programs that a unit holds whatever they need, and bytes of shared memory that the device keeps for each."""
+
+
 def programs_at_once(resources: Resources, profile: DeviceProfile) -> int:
     """How many programs a unit of the device holds at once, by registers, shared memory and threads; 0 = cannot run."""
     threads = resources.warps * profile.lanes
@@ -45,13 +49,21 @@ def programs_at_once(resources: Resources, profile: DeviceProfile) -> int:
     return min(limits)
 
 
+def teams_at_once(resources: Resources, profile: DeviceProfile, team: int) -> int:
+    """How many teams of so many programs the device holds at once."""
+    shared = profile.shared_unit // (resources.shared + RESERVED)
+    return min(programs_at_once(resources, profile), shared, MOST_PROGRAMS) * profile.units // team
+
+
 def occupancy(resources: Resources, profile: DeviceProfile) -> float:
     """The share of a unit's threads that can be in flight, 0 to 1."""
     return programs_at_once(resources, profile) * resources.warps * profile.lanes / profile.threads
 
 
-def check(resources: Resources, profile: DeviceProfile) -> str | None:
-    """None where the kernel may run on the device, else the reason: spills, registers, threads or shared memory."""
+def check(resources: Resources, profile: DeviceProfile, team: int = 0) -> str | None:
+    """None where the kernel may run on the device, else the reason: spills, registers, threads, shared memory, or that
+    a `team` of its programs is not there at once.
+    """
     name = profile.name
     if resources.spills:
         return f"spills {resources.spills} bytes of registers a thread: take a smaller tile or more warps"
@@ -61,4 +73,8 @@ def check(resources: Resources, profile: DeviceProfile) -> str | None:
         return f"{resources.shared} bytes of shared memory a program, {name} has {profile.shared_block}"
     if programs_at_once(resources, profile) < 1:
         return f"{resources.warps} warps of {resources.registers} registers a thread do not fit a unit of {name}"
+    if team and profile.kind != "cuda":
+        return f"programs that wait for each other run on NVIDIA GPUs alone, not on {name}"
+    if team and teams_at_once(resources, profile, team) < 1:
+        return f"a team of {team} programs is more than {name} holds at once"
     return None

@@ -18,7 +18,7 @@ from interfuse.base.errors import BuildError, CompilerMissingError
 from interfuse.base.keys import digest
 from interfuse.build.resources import Resources
 from interfuse.build.workers import SECONDS, workers_of
-from interfuse.emit.triton import TritonSource, chained, options, warps_on
+from interfuse.emit.triton import TritonSource, chained, options, together, warps_on
 
 
 def compile_offline(
@@ -76,7 +76,7 @@ def _job(source: TritonSource, target: str, assembly: bool) -> dict[str, Any]:
         "warps": warps_on(target.split(":")[0], source.warps),
         "target": target,
         "assembly": assembly,
-        "options": options(target.split(":")[0], source.flushes) | launch,
+        "options": options(target.split(":")[0], source.flushes) | launch | together(source),
     }
 
 

@@ -19,6 +19,7 @@ from interfuse.lower.kernel import (
     Let,
     Load,
     Loop,
+    Meet,
     Param,
     Reduce,
     Role,
@@ -36,6 +37,9 @@ VECTOR = 16
 """Bytes that a thread asks for at once at most."""
 
 WARP = 32
+
+MEETING = 4
+"""Meetings of a program's warps that a meeting of its team takes as long as."""
 
 SPECIAL: Mapping[str, tuple[str, float]] = {
     "exp": ("exp", 1.0),
@@ -71,7 +75,7 @@ class Features:
     again, span       bytes that a program reads a second time or oftener, over all programs, and the bytes of a program
                       that lie between one reading and the next
     slots             plain operations on an element; exp, erf, div: elements times how often one of these is needed
-    meets             reductions and scans for whose result all of a program waits
+    meets             reductions and scans for whose result all of a program waits, and its team
     """
 
     programs: int
@@ -106,13 +110,13 @@ class _Counter:
         self.kernel, self.sizes = kernel, sizes
         self.extents = {a.name: at_sizes(a.extent, sizes) for a in kernel.axes}
         self.steps = {a.name: -(-at_sizes(kernel.steps(a), sizes) // a.block) for a in kernel.axes}
-        self.grid = [a for a in kernel.axes if a.role is Role.GRID]
+        self.grid = [a for a in kernel.axes if a.role in (Role.GRID, Role.TEAM)]
         self.programs = max(1, math.prod(self.steps[a.name] for a in self.grid))
         self.lanes = math.prod(a.block for a in kernel.own_axes)
 
     def features(self) -> Features:
         work = {"slots": 0.0, "exp": 0.0, "erf": 0.0, "div": 0.0}
-        through, requests, meets = 0.0, 0.0, 0.0
+        through, requests, meets, met = 0.0, 0.0, 0.0, False
         seen: dict[tuple[str, Expr], list[float]] = {}
         for loops, s in _placed(self.kernel.body):
             serial = [name for name in loops if self.kernel.axis(name).role is Role.SERIAL]
@@ -130,6 +134,7 @@ class _Counter:
                 # What a loop carries to its end meets once, the rest at each step of the loops around it.
                 once = isinstance(s, Reduce) and s.axis in serial
                 meets += 1 if once else math.prod(self.steps[name] for name in serial)
+            met = met or isinstance(s, Meet)
         repeated = [asked for asked in seen.values() if len(asked) > 1]
         return Features(
             self.programs,
@@ -142,7 +147,7 @@ class _Counter:
             sum(sum(asked[1:]) for asked in repeated),
             sum(asked[0] for asked in repeated) / self.programs,
             **work,
-            meets=meets,
+            meets=meets + MEETING * met,
         )
 
     def _over(self, names: frozenset[str] | tuple[str, ...]) -> float:

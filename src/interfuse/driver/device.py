@@ -44,6 +44,7 @@ from interfuse.plan.candidates import PROVIDERS
 from interfuse.run import cpu as run_cpu
 from interfuse.run import gpu as run_gpu
 from interfuse.run.gpu_pack import PackLauncher
+from interfuse.run.gpu_team import TeamLauncher
 from interfuse.run.providers import probe as probe_provider
 from interfuse.tune import probe
 from interfuse.tune.corrections import corrected
@@ -270,7 +271,7 @@ def _build_gpu(kernels: Sequence[Kernel], profile: DeviceProfile, knobs: Knobs, 
     known, built = _compiled([s for _, s in forms], profile.target, knobs, record)
     found: dict[str, Resources] = {}
     for (name, _), resources in zip(forms, built, strict=True):
-        reason = str(resources) if isinstance(resources, BuildError) else check(resources, profile)
+        reason = str(resources) if isinstance(resources, BuildError) else check(resources, profile, sources[name].team)
         if reason is not None:
             failed[name] = reason
         elif isinstance(resources, Resources):
@@ -280,7 +281,8 @@ def _build_gpu(kernels: Sequence[Kernel], profile: DeviceProfile, knobs: Knobs, 
             continue
         source = sources[name]
         loaded = run_gpu.load(source, by_name[name])
-        launchers[name] = PackLauncher(loaded) if by_name[name].packed else loaded
+        launch = PackLauncher if by_name[name].packed else TeamLauncher if by_name[name].team else None
+        launchers[name] = launch(loaded) if launch else loaded
         record.add(
             "kernel",
             name,

@@ -145,7 +145,7 @@ class Phases(Programs):
                 self.loop(s, in_lanes)
             elif isinstance(s, Scan):
                 self.scan(s)
-            else:
+            elif isinstance(s, Reduce):
                 self.accumulate(s)
             if isinstance(s, (Load, Let)):
                 self.look_up(self.told_by.get(s.out, ()))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from interfuse.base.errors import UnsupportedError
 from interfuse.base.text import Writer
 from interfuse.emit import triton_prelude as prelude
+from interfuse.emit import triton_team
 from interfuse.emit.tidy import tidy
 from interfuse.emit.triton_body import Body
 from interfuse.emit.triton_even import EVEN, MULTIPLE, even_symbols
@@ -50,6 +51,10 @@ class TritonSource:
     takes the table of its members instead, and `grid` are the programs of one of them. Where an extent of `tiles` is
     larger than the number beside it, `beyond` is launched instead. One that `waits` for the kernel before it may be
     launched while that one runs.
+
+    Where programs work in teams of `team`, all of a launch must be there at once: it is launched cooperatively, for as
+    many whole teams as the device holds and `grid` has at most, with `words` of 64 bits for each team behind the
+    buffers, which are 0 before the first launch and belong to one launch at a time.
     """
 
     text: str
@@ -63,6 +68,8 @@ class TritonSource:
     tiles: tuple[tuple[Dim, int], ...] = ()
     beyond: TritonSource | None = None
     waits: bool = False
+    team: int = 0
+    words: int = 0
 
     @property
     def forms(self) -> list[TritonSource]:
@@ -84,7 +91,7 @@ def emit(kernel: Kernel) -> TritonSource:
     kernel, flushes = narrowed(tidy(kernel))
     body = Body(kernel)
     lanes = product(tuple(a.block for a in kernel.own_axes if a.name in body.lanes))
-    grid = product(tuple(_programs(a) for a in kernel.axes if a.role is Role.GRID))
+    grid = product(tuple(_programs(a) for a in kernel.axes if a.role in (Role.GRID, Role.TEAM)))
     if wrap(lanes).hi > MOST_LANES:
         raise UnsupportedError(f"a tile of {lanes} elements: Triton holds at most {MOST_LANES} in a program")
     if isinstance(grid, int) and grid > MOST_PROGRAMS:
@@ -92,7 +99,10 @@ def emit(kernel: Kernel) -> TritonSource:
     with body.writer.block():
         body.statements(kernel.body)
     statements = body.writer.text()
-    head = _head(kernel, body)
+    if kernel.team:
+        head, statements = _in_turn(kernel, body, statements)
+    else:
+        head = _head(kernel, body)
     sizes = [
         (x.extent, x.axis.extent) for x in body.lanes.values() if isinstance(x.axis.extent, int) and not x.axis.own_end
     ]
@@ -102,6 +112,7 @@ def emit(kernel: Kernel) -> TritonSource:
     constants += ((EVEN, 1),) if even else ()
     constants += ((CHAINED, 0),) if kernel.follows or kernel.leads else ()
     arguments = tuple((f"{p.name}_ptr", f"*{prelude.SIGNATURE[p.dtype]}") for p in kernel.params)
+    arguments += (triton_team.ARGUMENT,) if kernel.team else ()
     arguments += tuple((s, "i32") for s in kernel.symbols)  # what Triton takes them for, until one passes 2^31 - 1
     fixed = kernel.symbols
     if kernel.packed:
@@ -122,8 +133,51 @@ def emit(kernel: Kernel) -> TritonSource:
     module = f'"""{_doc(kernel, grid)}\n"""\n{imports}\n\n{code}'
     tiles = tuple((a.extent, a.block) for a in kernel.tiles)
     beyond = emit(kernel.beyond) if kernel.beyond is not None else None
-    waits = kernel.follows
-    return TritonSource(module, entry, arguments, constants, grid, kernel.warps, even, flushes, tiles, beyond, waits)
+    shape = (grid, kernel.warps, even, flushes, tiles, beyond, kernel.follows, kernel.team, triton_team.words(kernel))
+    return TritonSource(module, entry, arguments, constants, *shape)
+
+
+def _in_turn(kernel: Kernel, body: Body, statements: str) -> tuple[str, str]:
+    """Head and statements of a kernel whose teams take rows in turn."""
+    writer, team = Writer(), triton_team
+    grid = [a for a in kernel.axes if a.role is Role.GRID]
+    with writer.block():
+        team.before(kernel, writer)
+        for axis in (a for a in kernel.axes if a.role is Role.TILE):
+            _tile(writer, axis, body)
+        if body.ahead:
+            for line in (team.ahead(kernel, "row" in body.wide, True), *body.fetches()):
+                writer.line(line)
+        with writer.block(team.loop(kernel, index_text(wrap(product(tuple(map(_programs, grid)))), str))):
+            if body.ahead:
+                writer.line(team.ahead(kernel, "row" in body.wide, False))
+            _pieces(writer, grid, body, True)
+            _shared_indices(writer, kernel, body)
+    inside = "\n".join(f"    {line}" if line.strip() else "" for line in statements.splitlines())
+    return writer.text(), f"{inside}\n    {team.AFTER}\n"
+
+
+def _tile(writer: Writer, axis: Axis, body: Body) -> None:
+    """The indices of a tile."""
+    _axis(writer, axis, body, "")
+    if axis.name in body.in_pieces:
+        writer.line(piece_line(body.lanes[axis.name]))
+
+
+def _pieces(writer: Writer, grid: list[Axis], body: Body, several: bool) -> None:
+    """Which piece of each grid axis a program has."""
+    for k, axis in enumerate(grid):
+        inner = product(tuple(_programs(a) for a in grid[k + 1 :]))
+        outermost = all(_programs(a) == 1 for a in grid[:k])
+        _axis(writer, axis, body, _piece(inner, _programs(axis), outermost, several))
+
+
+def _shared_indices(writer: Writer, kernel: Kernel, body: Body) -> None:
+    """The indices that several accesses share, outside serial loops."""
+    serial = {a.name for a in kernel.axes if a.role is Role.SERIAL}
+    for e, name in body.named.items():
+        if not {s.name for s in symbols(e)} & serial:
+            writer.line(f"{name} = {body.index(e)}")
 
 
 def chained(source: TritonSource, target: str) -> dict[str, int]:
@@ -136,6 +190,11 @@ def chained(source: TritonSource, target: str) -> dict[str, int]:
     if not able or all(n != CHAINED for n, _ in source.constants):
         return {}
     return {CHAINED: 1} | ({"launch_pdl": True} if source.waits else {})
+
+
+def together(source: TritonSource) -> dict[str, bool]:
+    """The launch of a kernel whose programs wait for each other."""
+    return {"launch_cooperative_grid": True} if source.team else {}
 
 
 def warps_on(kind: str, warps: int) -> int:
@@ -208,19 +267,11 @@ def _head(kernel: Kernel, body: Body) -> str:
                 writer.line("program = tl.program_id(0)")
         if body.nothing:
             writer.line(f"{body.nothing} = tl.program_id(1)  # 0; unknown, so that rows and what they share lie alike")
-        for k, axis in enumerate(grid):
-            inner = product(tuple(_programs(a) for a in grid[k + 1 :]))
-            outermost = all(_programs(a) == 1 for a in grid[:k])
-            _axis(writer, axis, body, _piece(inner, _programs(axis), outermost, several))
+        _pieces(writer, grid, body, several)
         for axis in kernel.axes:
             if axis.role is Role.TILE:
-                _axis(writer, axis, body, "")
-                if axis.name in body.in_pieces:
-                    writer.line(piece_line(body.lanes[axis.name]))
-        serial = {a.name for a in kernel.axes if a.role is Role.SERIAL}
-        for e, name in body.named.items():
-            if not {s.name for s in symbols(e)} & serial:
-                writer.line(f"{name} = {body.index(e)}")
+                _tile(writer, axis, body)
+        _shared_indices(writer, kernel, body)
     return writer.text()
 
 

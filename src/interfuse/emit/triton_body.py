@@ -7,12 +7,14 @@ that varies over it; the others have size 1 there, so that shapes meet by broadc
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.base.text import Writer
 from interfuse.emit import triton_counted as counted
 from interfuse.emit import triton_prelude as prelude
+from interfuse.emit import triton_team
 from interfuse.emit.triton_index import INT32
 from interfuse.emit.triton_lanes import Lane, padded, shape_of
 from interfuse.emit.triton_lines import Lines
@@ -37,6 +39,7 @@ from interfuse.lower.kernel import (
     Let,
     Load,
     Loop,
+    Meet,
     Reduce,
     Role,
     Scan,
@@ -59,7 +62,7 @@ class Body(Lines):
 
     def statements(self, body: tuple[Stmt, ...]) -> None:
         """Write statements in order; a loop over a tile writes its body as it is, for the tile is there at once."""
-        for s in body:
+        for k, s in enumerate(body):
             if isinstance(s, Loop):
                 self.writer.gap()
                 if self.kernel.axis(s.axis).role is Role.SERIAL:
@@ -77,12 +80,20 @@ class Body(Lines):
                     self.writer.line(f"{self._name(s.out)} = {self._reduced(s, self._masked(s))}")
             elif isinstance(s, Scan):
                 self._scan(s)
+            elif isinstance(s, Meet):
+                if k == 0 or not isinstance(body[k - 1], Meet):
+                    self._meet([*itertools.takewhile(lambda m: isinstance(m, Meet), body[k:])])  # type: ignore[list-item]
             else:
                 self._store(s)
             if isinstance(s, (Load, Let)):
                 for p in self.kernel.picks:
                     if p.value == s.out:
                         self._look_up(p)
+
+    def _meet(self, meets: list[Meet]) -> None:
+        """A meeting of the team."""
+        self.writer.gap()
+        self._lines(triton_team.meeting(self.kernel, meets, self._name, self._own, self.fetches()))
 
     # --- reductions
 

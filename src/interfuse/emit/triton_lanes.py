@@ -50,7 +50,7 @@ def padded(axis: Axis) -> int:
 
 def lanes_of(kernel: Kernel) -> dict[str, Lane]:
     """The kernel's lane axes by name, in order."""
-    axes = [a for a in kernel.axes if a.role is not Role.GRID or a.block > 1]
+    axes = [a for a in kernel.axes if a.role not in (Role.GRID, Role.TEAM) or a.block > 1]
     lanes = {}
     for k, a in enumerate(axes):
         upper = a.name.upper()

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from interfuse.base.text import Writer
 from interfuse.emit import triton_prelude as prelude
+from interfuse.emit import triton_team
 from interfuse.emit.triton_access import hides, read_again
 from interfuse.emit.triton_counted import is_counted
 from interfuse.emit.triton_index import INT32, index_text, wide_symbols
@@ -63,6 +64,7 @@ class Lines:
             "at",
             kernel.name,
             *(_PACK_NAMES if kernel.packed else ()),
+            *(triton_team.NAMES if kernel.team else ()),
             *kernel.symbols,
             *(f"{p.name}_ptr" for p in kernel.params),
             *(n for a in kernel.axes for n in (a.name, f"{a.name}_start", f"{a.name}_step", piece_name(a))),
@@ -94,13 +96,14 @@ class Lines:
         self.exprs += [wrap(d) for d in (*(a.extent for a in kernel.axes), *(p.extent for p in kernel.picks))]
         self.exprs += [wrap(end) for a in kernel.axes if a.among for end in kernel.walked(a)]
         places = frozenset(p.symbol.name for p in kernel.picks)
-        by_role = sorted(kernel.axes, key=lambda a: (Role.GRID, Role.SERIAL, Role.TILE).index(a.role))
+        by_role = sorted(kernel.axes, key=lambda a: (Role.GRID, Role.SERIAL, Role.TILE, Role.TEAM).index(a.role))
         self.wide = wide_symbols(self.exprs, (*(a.name for a in by_role), *kernel.symbols), places)
         self.wide |= {a.name for a in kernel.axes if padded(a) > INT32 and not is_counted(a)}
         # Where an axis is counted in 64 bits, or what is read is hidden from Triton, nothing is shared.
         ways = {s: shared_along(s, self.lanes) for s in accesses if isinstance(s, Load) and s.index not in self._hidden}
         self._shared = {s: lane for s, lane in ways.items() if lane is not None and lane.axis.name not in self.wide}
         self.in_pieces: set[str] = set()
+        self.ahead = {s: self._own(f"{s.out.name}_ahead") for s in triton_team.fetched_ahead(kernel, self._shared)}
         self.named = name_indices([s for s in accesses if s not in self._shared])
         self._taken.update(self.named.values())
 
@@ -116,10 +119,10 @@ class Lines:
     def _operand(self, value: Value) -> str:
         return self._literals[value] if value in self._literals and value not in self._typed else self._name(value)
 
-    def index(self, e: Expr) -> str:
+    def index(self, e: Expr, spell: Callable[[str], str] = str) -> str:
         """An index as text; a number that multiplies and is the extent of a row's axis is written by its name."""
         sizes = {lane.axis.extent: lane.extent for lane in self.lanes.values() if lane.axis.role is not Role.GRID}
-        return index_text(e, str, lambda n: sizes.get(n, str(n)) if n > 1 else str(n))
+        return index_text(e, spell, lambda n: sizes.get(n, str(n)) if n > 1 else str(n))
 
     def _at(self, param: str, e: Expr, within: tuple[Bound, ...] = ()) -> str:
         if e.op == "const" and e.value == 0:
@@ -169,7 +172,21 @@ class Lines:
 
     # --- statements without loops
 
+    def fetches(self) -> list[str]:
+        """The lines that fetch what the row after this one begins with: that of index AHEAD, where there is one."""
+        lines = []
+        rows = self.index(wrap(self.kernel.axis("row").extent))
+        for s, name in self.ahead.items():
+            place = self.index(s.index, lambda n: triton_team.AHEAD if n == "row" else n)
+            mask = " & ".join(filter(None, (self._mask(varies_over(s)), f"({triton_team.AHEAD} < {rows})")))
+            lines.append(f"{name} = tl.load({s.param}_ptr + {place}, mask={mask})")
+        return lines
+
     def _load(self, s: Load) -> None:
+        if s in self.ahead:
+            dtype = self.kernel.param(s.param).dtype
+            self.writer.line(f"{self._name(s.out)} = {self._convert(self.ahead[s], dtype, s.out.dtype)}")
+            return
         if s in self._shared:
             self._load_shared(s, self._shared[s])
             return
@@ -215,8 +232,10 @@ class Lines:
     def _store(self, s: Store) -> None:
         mask = self._mask({x.name for x in symbols(s.index)} | set(s.arg.axes), "whole")
         value = self._as(s.arg, self.kernel.param(s.param).dtype)
-        policy = self._again.policy(s, self._loop)
-        self.writer.line(f"tl.store({self._at(s.param, s.index)}, {value}{f', mask={mask}' if mask else ''}{policy})")
+        policy, place = self._again.policy(s, self._loop), self._at(s.param, s.index)
+        if len(self.lanes) > 1 and varies_over(s).isdisjoint(self.lanes):  # one number, of as many dimensions
+            place += f" + tl.zeros({shape_of((), self.lanes)}, tl.int32)"
+        self.writer.line(f"tl.store({place}, {value}{f', mask={mask}' if mask else ''}{policy})")
 
     def _let(self, s: Let) -> None:
         if s.op == "const":

@@ -16,10 +16,13 @@ from dataclasses import replace
 
 from interfuse.emit.triton_prelude import operator_text
 from interfuse.ir.dtypes import BF16, BOOL, F8E4M3, F8E5M2, F16, F32
-from interfuse.lower.kernel import PART, Kernel, Let, Load, Loop, Reduce, Scan, Stmt, Store, Value, operands, walk
+from interfuse.lower.kernel import PART, Kernel, Let, Load, Loop, Meet, Reduce, Scan, Stmt, Store, Value, operands, walk
 
 CURVES = frozenset(("sigmoid", "normal_cdf"))
 """Operators with exponentials inside."""
+
+JOINED: Mapping[str, int] = {"add": 0, "where": 2}
+"""Operators by which a sum of exponentials goes on as it is, or becomes what no row has: which operand it is."""
 
 COARSE = (("coarse", True),)
 """The attributes of a sigmoid of which nobody sees more digits than a narrow type has."""
@@ -58,14 +61,17 @@ class _Uses:
             return s.param in self.narrow
         if isinstance(s, Let) and s.op == "round" and self.codes:
             return True
-        kept = isinstance(s, Let) and s.op in ("mul", "div") and s.out.dtype is F32
-        return (kept or (isinstance(s, Reduce) and s.op == "sum")) and self.coarse(s.out)  # type: ignore[union-attr]
+        if isinstance(s, Let):
+            kept = s.out.dtype is F32 and (s.op in ("mul", "div") or (s.op in JOINED and self.is_sum(s.out)))
+        else:
+            kept = isinstance(s, Meet) or (isinstance(s, Reduce) and s.op == "sum")
+        return kept and self.coarse(s.out)  # type: ignore[union-attr]
 
     def is_sum(self, value: Value) -> bool:
         """True for a sum of exponentials that one measures from their maximum, or what adds nothing to it."""
         made = self.maker.get(value)
-        if isinstance(made, Let) and made.op == "add":
-            return self.is_sum(made.args[0])
+        if isinstance(made, Let) and made.op in JOINED:
+            return self.is_sum(made.args[JOINED[made.op]])
         if not isinstance(made, Reduce) or made.op == "expsum":
             return isinstance(made, Reduce)
         terms = self.maker.get(made.arg)

@@ -288,6 +288,21 @@ def divided_lanes(x, d):
     scale = tl.where(tl.abs(d) > 1.8446744073709552e19, 5.421010862427522e-20, scale)
     return set_right(x * scale, d * scale)
 """,
+    "give": """
+def give(ptr, x, tag):
+    # A number, and the meeting that it is for, in one word.
+    word = (tag.to(tl.int64) << 32) | (x.to(tl.int32, bitcast=True).to(tl.int64) & 0xFFFFFFFF)
+    tl.atomic_xchg(ptr + tl.zeros(x.shape, tl.int32), word, sem="relaxed")
+""",
+    "late": """
+def late(word, tag):
+    # Not 0 where the word belongs to an earlier meeting.
+    return (word >> 32).to(tl.int32) ^ tag
+""",
+    "given": """
+def given(word):
+    return word.to(tl.int32).to(tl.float32, bitcast=True)
+""",
     "plus": """
 def plus(a, b):
     return a + b

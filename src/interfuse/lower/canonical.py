@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from interfuse.lower.kernel import Kernel, Load, Loop, Param, Reduce, Scan, Stmt, Store, Value
+from interfuse.lower.kernel import Kernel, Load, Loop, Meet, Param, Reduce, Scan, Stmt, Store, Value
 
 
 def canonical(kernel: Kernel) -> Kernel:
@@ -24,7 +24,7 @@ def canonical(kernel: Kernel) -> Kernel:
             return replace(s, body=tuple(map(statement, s.body)))
         if isinstance(s, Store):
             return replace(s, arg=value(s.arg), param=buffers[s.param])
-        if isinstance(s, (Reduce, Scan)):
+        if isinstance(s, (Reduce, Scan, Meet)):
             return replace(s, arg=value(s.arg), out=value(s.out))
         if isinstance(s, Load):
             picks = tuple(replace(p, value=value(p.value)) for p in s.picks)

@@ -7,6 +7,7 @@ the kernel takes their symbols and serves every value. A length that may pass wh
     row, resident   reductions and scans over trailing axes, the row held on chip: in registers of a program on a GPU,
                     in cache lines and a scratch row on a CPU. Short rows share a program on a GPU.
     row, streamed   the same for rows that do not fit on chip: every phase loads and computes again.
+    row, in teams   the same for rows that one program cannot hold: a team of programs does, and meets on the way.
     mixed           reductions over all rows beside reductions along rows or what every element gives: a program takes
                     some of the rows one by one and adds up its columns on the way; a second kernel joins what programs
                     found.
@@ -16,6 +17,7 @@ the kernel takes their symbols and serves every value. A length that may pass wh
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -63,6 +65,7 @@ from interfuse.lower.order import in_memory_order, map_domains, memory_digits, p
 from interfuse.lower.schedule import HELD, Schedule
 from interfuse.lower.statistics import expand_statistics, join_statistics
 from interfuse.lower.target import FEW, PARTED, SHORT, Target
+from interfuse.lower.together import TeamTracer, shares_of, team_axes
 from interfuse.lower.trace import Tracer
 from interfuse.lower.traced import Trace
 from interfuse.lower.tree import statements, within_rows
@@ -86,7 +89,8 @@ def lower(
     nodes = inside(work.roots, work.inputs)
     check_operators(nodes, target.backend)
     check_parts(nodes)
-    made = _mixed(work, target, schedule) if work.parts else _plain(work, target, schedule)
+    make = _mixed if work.parts else _in_teams if work.met else _plain
+    made = make(work, target, schedule)
     params, reads = _params(made.trace, work)
     if target.backend == "triton" and made.family == "row, streamed":
         made = replace(made, axes=(*made.axes[:-1], in_vectors(made.axes[-1], made.body)))
@@ -185,6 +189,16 @@ def _mixed(work: Work, target: Target, schedule: Schedule) -> _Made:
     if _bytes(scratch) > target.scratch_bytes:
         body, scratch = within_rows(trace, axes[1], axes[2], keep=False)
     return _Made("mixed", axes, trace, body, scratch)
+
+
+def _in_teams(work: Work, target: Target, schedule: Schedule) -> _Made:
+    """Rows that a team of programs shares: each holds its share, as in row, resident."""
+    if schedule.streamed:
+        raise UnsupportedError(f"the schedule {schedule}: what a team shares is held on chip")
+    domain, rows = shares_of(work)
+    axes = schedule.placed(team_axes(domain, rows), target.backend, target.lanes)
+    trace = _trace(work.roots, work, domain, target, rows)
+    return _Made("row, in teams", axes, trace, *statements(trace, axes[-1]))
 
 
 def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) -> _Made:
@@ -324,7 +338,8 @@ def _trace(roots: tuple[Node, ...], work: Work, domain: Domain, target: Target, 
     indices[0] = indices[0] if rows is None else rows.index
     part = next((a.symbol for a in work.joined), const(0))
     by_index = target.backend == "triton"
-    tracer = Tracer(work.inputs, layouts, domain, *indices, by_index=by_index, ahead=work.ahead, part=part)
+    new = functools.partial(TeamTracer, met=work.met) if work.met else Tracer
+    tracer = new(work.inputs, layouts, domain, *indices, by_index=by_index, ahead=work.ahead, part=part)
     for k, (root, output) in enumerate(zip(roots, work.outputs, strict=True)):
         if root.shape == output.shape or work.starts:
             tracer.output(root, _out_name(k, len(roots)))

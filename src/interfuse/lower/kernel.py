@@ -28,6 +28,7 @@ class Role(Enum):
     GRID = "grid"  # block 1: one index a program; block > 1: that many indices a program, at once
     TILE = "tile"  # the whole axis at once, in `block` lanes (a power of two >= extent); lanes past it are masked
     SERIAL = "serial"  # a loop in steps of `block` lanes, the last step masked
+    TEAM = "team"  # one index a program: as many programs as it has indices run at once, wait for each other and meet
 
 
 class Scope(Enum):
@@ -156,6 +157,9 @@ PART = "part"
 SPAN = "span"
 """The TILE axis of a row's blocks, whose columns lie along the axis after it."""
 
+MATE = "mate"
+"""The TEAM axis: which program of its team a program is."""
+
 PLACES = frozenset(("argmax", "argmin"))
 """Reductions that give a place."""
 
@@ -179,6 +183,16 @@ class Reduce:
     arg: Value
     axis: str
     scope: Scope
+
+
+@dataclass(frozen=True)
+class Meet:
+    """out = arg of every program of the team, along the axis PART instead of MATE. A program goes on when all of its
+    team have come here; neighbouring meetings are one.
+    """
+
+    out: Value
+    arg: Value
 
 
 @dataclass(frozen=True)
@@ -219,7 +233,7 @@ def share_of(extent: Dim, parts: Dim) -> Dim:
     return unwrap(floordiv(wrap(extent) + (wrap(parts) - 1), parts))
 
 
-Stmt = Union[Load, Let, Reduce, Scan, Store, Loop]
+Stmt = Union[Load, Let, Reduce, Scan, Meet, Store, Loop]
 
 
 def operands(s: Stmt) -> tuple[Value, ...]:
@@ -289,6 +303,9 @@ class Kernel:
     serves such sizes, with the same parameters and no other symbols: each launch takes the one that its sizes allow.
     A kernel that `follows` is launched right behind one that `leads`, and may start before that one has ended; it waits
     for it first.
+
+    Where an axis has the role TEAM, the programs of its indices work on one row of the grid at a time, and a launch has
+    as many teams as the device holds at once: each takes rows in turn.
     """
 
     name: str
@@ -310,6 +327,11 @@ class Kernel:
     def tiles(self) -> tuple[Axis, ...]:
         """The tiles that do not hold every extent that their axes may have."""
         return tuple(a for a in self.axes if a.role is Role.TILE and wrap(a.extent).hi > a.block)
+
+    @property
+    def team(self) -> int:
+        """The programs of a team; 0 where each program works by itself."""
+        return next((wrap(a.extent).hi for a in self.axes if a.role is Role.TEAM), 0)
 
     @property
     def picks(self) -> tuple[Pick, ...]:

@@ -26,6 +26,11 @@ from interfuse.lower.target import (
 THREAD_BYTES = 128
 """What a thread reads a step beside the sums of columns that it keeps."""
 
+TEAM_WARPS, TEAM_EACH, AT_ONCE = 4, 32, 8
+"""Warps of a program whose team takes rows in turn: the fewer, the less they wait for each other, and the more teams
+do something meanwhile. Elements of a thread where each team has one row; programs of a unit at once.
+"""
+
 ALIGNED = 8
 """Elements that rows begin at multiples of where they are read in vectors."""
 
@@ -44,6 +49,8 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
     of what is read.
     """
     body = walk(statements)
+    if family == "row, in teams":
+        return TEAM_WARPS if _in_rounds(axes) else max(TEAM_WARPS, axes[-1].block // TEAM_EACH // 32)
     if family == "mixed":
         return min(16, max(1, _step_bytes(axes, statements) // THREAD_BYTES // 32))
     elements = power(math.prod(a.block for a in axes))
@@ -90,6 +97,11 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
     return min(16, max(1, elements // each))
 
 
+def _in_rounds(axes: tuple[Axis, ...]) -> bool:
+    """True where there are more rows than teams at once."""
+    return math.prod(wrap(a.extent).hi for a in axes if a.role in (Role.GRID, Role.TEAM)) > AT_ONCE * GPU.programs
+
+
 def _one_by_one(axis: Axis, body: Iterable[Stmt]) -> bool:
     """True where neighbours along an axis are not read or written together: rows of odd length, or from the end."""
     back = any(isinstance(s, (Load, Store)) and step_along(s, axis.symbol) == -1 for s in body)
@@ -119,8 +131,9 @@ def _light(family: str, axes: tuple[Axis, ...], elements: int, body: list[Stmt])
 def order_of(family: str, axes: tuple[Axis, ...], target: Target, warps: int) -> str:
     """The key under which the bits of the reductions repeat: on a GPU whatever decides which thread adds what."""
     if target.backend == "triton":
+        team = "".join(f"/{a.extent} together" for a in axes if a.role is Role.TEAM)
         vectors = f"/vectors of {axes[-1].vector}" if axes[-1].vector > 1 else ""
-        return f"{family}/triton/{'x'.join(str(a.block) for a in axes)}/{warps}{vectors}"
+        return f"{family}/triton/{'x'.join(str(a.block) for a in axes)}/{warps}{team}{vectors}"
     return f"{family}/{target.backend}/{target.lanes}/{axes[-1].block}"
 
 
@@ -128,6 +141,8 @@ def stages_of(family: str, axes: tuple[Axis, ...], body: tuple[Stmt, ...], targe
     """Steps of the serial axis under way at once: what waits for its turn takes `STAGED_BYTES` at most. Where a unit
     has few programs that walk columns, each has as many under way as they need together.
     """
+    if family == "row, in teams":
+        return 2 if _in_rounds(axes) else 1
     loops = [s for s in body if isinstance(s, Loop)]
     sums = any(isinstance(s, Reduce) and s.op == "expsum" for s in walk(body))
     again = family == "row, streamed" and len(loops) > 1 and sums

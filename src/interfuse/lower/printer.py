@@ -22,6 +22,7 @@ from interfuse.lower.kernel import (
     Let,
     Load,
     Loop,
+    Meet,
     Param,
     Pick,
     Reduce,
@@ -36,6 +37,7 @@ _BLOCK = {
     Role.GRID: "{0} a program",
     Role.TILE: "{0} lanes",
     Role.SERIAL: "by {0}",
+    Role.TEAM: "a program each",
 }
 """What the block of an axis means, by role."""
 
@@ -103,6 +105,8 @@ def _statement(s: Stmt, w: Writer) -> None:
         w.line(f"{s.out.name} = load {s.param}[{s.index}]{told}{where} : {_typed(s.out)}")
     elif isinstance(s, Store):
         w.line(f"store {s.param}[{s.index}] = {s.arg.name}")
+    elif isinstance(s, Meet):
+        w.line(f"{s.out.name} = {s.arg.name} of every program of the team : {_typed(s.out)}")
     elif isinstance(s, (Reduce, Scan)):
         w.line(f"{s.out.name} = {s.op} of {s.arg.name} along {s.axis}, {s.scope.value} : {_typed(s.out)}")
     else:

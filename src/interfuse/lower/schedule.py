@@ -33,6 +33,9 @@ EACH = (2, 64)
 
 WARPS = (1, 2, 4, 8, 16, 32)
 STAGES = (1, 2, 3, 4)
+FIXED = (Role.TILE, Role.TEAM)
+"""Roles of axes of which a program has what it has."""
+
 FAR = 3
 """Doublings or halvings of blocks and warps, and steps of stages, in all: what lies farther away is not tried."""
 
@@ -95,11 +98,11 @@ class Schedule:
 
 def schedule_of(kernel: Kernel, backend: str) -> Schedule:
     """The schedule that a kernel has: what may be asked of its family to get the same kernel again."""
-    blocks = tuple((a.name, a.block) for a in kernel.axes if a.role is not Role.TILE)
+    blocks = tuple((a.name, a.block) for a in kernel.axes if a.role not in FIXED)
     streamed = kernel.family.endswith("streamed") if kernel.reduction_order else None
     if backend != "triton":
         return Schedule(blocks, streamed=streamed)
-    stages = kernel.stages if any(a.role is Role.SERIAL for a in kernel.axes) else None
+    stages = kernel.stages if any(a.role in (Role.SERIAL, Role.TEAM) for a in kernel.axes) else None
     return Schedule(blocks, kernel.warps, stages, streamed)
 
 
@@ -112,7 +115,7 @@ def neighbours(kernel: Kernel, backend: str, lanes: int) -> list[Schedule]:
     found = []
     for chosen in itertools.product(*blocks):
         elements = math.prod(chosen)
-        named = tuple((a.name, b) for a, b in zip(kernel.own_axes, chosen, strict=True) if a.role is not Role.TILE)
+        named = tuple((a.name, b) for a, b in zip(kernel.own_axes, chosen, strict=True) if a.role not in FIXED)
         for warps, stages in itertools.product(WARPS if gpu else (None,), STAGES if own.stages else (None,)):
             each = elements // (32 * (warps or 1))
             fits = (warps == 1 or EACH[0] <= each) and each <= EACH[1] and FEWEST <= elements <= MOST
@@ -132,12 +135,13 @@ def distance(one: Schedule, other: Schedule) -> float:
 
 def _allowed(axis: Axis, block: int, axes: tuple[Axis, ...], backend: str, lanes: int) -> bool:
     """Whether an axis may be taken so many at once: a power of two on a GPU, but all of a tile; on a CPU, whose lanes
-    are the vector's, several vectors beside a serial axis. What an axis is shared out among is taken one by one.
+    are the vector's, several vectors beside a serial axis. What an axis is shared out among is taken one by one, as
+    is what a team takes.
     """
-    if any(a.among == axis.name for a in axes):
-        return block == 1
+    if any(a.among == axis.name or a.role is Role.TEAM for a in axes):
+        return block == axis.block
     if backend == "triton":
-        return axis.role is not Role.TILE and 0 < block <= HELD and block & (block - 1) == 0
+        return axis.role not in FIXED and 0 < block <= HELD and block & (block - 1) == 0
     beside = axis.role is Role.GRID and axis.block > 1 and axes[-1].role is Role.SERIAL
     return beside and 0 < block <= VECTORS * lanes and block % lanes == 0
 

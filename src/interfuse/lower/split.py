@@ -73,7 +73,7 @@ def split(work: Work, target: Target) -> tuple[Work, ...]:
         return ()
     if parts.rest and any(n.op in PLACES for n in first):
         return ()
-    cuts = [_Cut(n, domain.digits, parts) for n in first]
+    cuts = [Cut(n, domain.digits, parts) for n in first]
     joined = {c.node: c.joined() for c in cuts}
     return _works(work, roots, cuts, joined, domain, target)
 
@@ -112,7 +112,7 @@ def _longest(digits: Digits) -> int:
     return max((k for k, d in enumerate(digits) if d.kind == "col"), key=lambda k: wrap(digits[k].size).hi)
 
 
-class _Cut:
+class Cut:
     """One reduction of a domain in parts: what each part gives (`of_parts`, with a dimension for the parts), and what
     the elements after them give (`of_rest`; nothing where there are none). `axis` is the dimension of the parts, `axes`
     are those that are reduced where parts are joined.
@@ -220,7 +220,7 @@ def _piece(x: Node, axis: int, start: int, size: int) -> Node:
 
 
 def _works(
-    work: Work, roots: tuple[Node, ...], cuts: list[_Cut], joined: dict[Node, Node], domain: Domain, target: Target
+    work: Work, roots: tuple[Node, ...], cuts: list[Cut], joined: dict[Node, Node], domain: Domain, target: Target
 ) -> tuple[Work, ...]:
     """The kernels' works: parts, the rest's where there is one, what joins them, and what is left."""
     partial = tuple(dict.fromkeys(c.of_parts(op) for c in cuts for op in c.needs))
@@ -250,7 +250,7 @@ def _works(
     return tuple(works)
 
 
-def _joined_anywhere(cuts: list[_Cut], needed: list[Node]) -> bool:
+def _joined_anywhere(cuts: list[Cut], needed: list[Node]) -> bool:
     """True where every program may as well join all parts of a row for itself: a number or two each, and nothing else
     to reduce.
     """

@@ -13,7 +13,8 @@ class Target:
     beyond either a row is streamed. Fewer `programs` than that are not made wider. `stages` steps of a loop are under
     way at once. Rows of up to `short_row` elements are read again for less than it costs to join moments of their
     lanes. Reductions of fewer than `enough` programs are cut into parts, on a CPU whatever its cores are, so that
-    the same sizes give the same bits. A program keeps sums of `widest` columns at most.
+    the same sizes give the same bits. A program keeps sums of `widest` columns at most, and
+    holds a `share` of a row that a team of programs shares.
     """
 
     backend: str = "cpp"
@@ -27,6 +28,7 @@ class Target:
     enough: int = 16
     short_row: int = 1024
     widest: int = 1 << 13
+    share: int = 1 << 13
 
     @property
     def side(self) -> int:
@@ -60,6 +62,9 @@ HELD_TOTAL = 1 << 15
 
 LONG_ROW, LONG_STEP = 1 << 16, 1 << 14
 """Elements from which a row that is read twice has a unit to itself, and what a step of it takes."""
+
+MOST_MATES = 32
+"""Programs of a team at most: a warp reads what each has given."""
 
 LIGHT_ROW = 1 << 12
 """Elements of a row from which half the warps are enough where its elements are narrow."""

@@ -67,7 +67,7 @@ class Tracer:
         part: Expr = const(0),
     ) -> None:
         self._inputs, self._layouts, self._domain = inputs, layouts, domain
-        self._row, self._col, self._inner = row, col, inner
+        self._row, self._col, self._inner, self._kept_row = row, col, inner, row
         self._ahead, self._part = ahead, part
         # While indices are worked out, `% size` says of an index that it stays below a size that changes.
         place = domain.cols - 1 - col if domain.backwards else col
@@ -125,8 +125,8 @@ class Tracer:
         domain = self._domain
         core, chain = core_of(node, self._inputs)
         wide = domain.cols != 1 and product(node.shape) == unwrap(domain.kept * domain.cols)
-        whole, kept = domain.place(self._row, self._place, self._within), domain.kept_place(self._row, self._within)
-        flat = whole if wide else kept
+        row, inner = self._row if wide else self._kept_row, self._within
+        flat = domain.place(row, self._place, inner) if wide else domain.kept_place(row, inner)
         index = delinearize(flat, core.shape)
         value = self.value(core, index)
         layout = self._layouts[node]

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Union
 
 from interfuse.ir.node import Node
-from interfuse.lower.kernel import Let, Load, Reduce, Scan, Store, Value
+from interfuse.lower.kernel import Let, Load, Meet, Reduce, Scan, Store, Value
 
-Made = Union[Load, Let, Reduce, Scan]
+Made = Union[Load, Let, Reduce, Scan, Meet]
 
 
 @dataclass

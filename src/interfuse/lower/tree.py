@@ -20,6 +20,7 @@ from interfuse.lower.kernel import (
     Let,
     Load,
     Loop,
+    Meet,
     Param,
     Reduce,
     Role,
@@ -185,6 +186,8 @@ def within_rows(trace: Trace, row: Axis, col: Axis, keep: bool = True) -> tuple[
 
 def _ahead(made: list[Made]) -> tuple[list[Stmt], list[Made]]:
     """Loops over the parts for what is reduced over them, each after what it needs; and everything else."""
+    if any(isinstance(m, Meet) for m in made):
+        return [], _met_once(made)
     over = {m.out for m in made if PART in m.out.axes or _joins(m)}
     needed = set(over)
     for m in reversed(made):
@@ -208,6 +211,13 @@ def _ahead(made: list[Made]) -> tuple[list[Stmt], list[Made]]:
 def _joins(made: Made) -> bool:
     """True for a reduction of parts."""
     return isinstance(made, Reduce) and made.axis == PART
+
+
+def _met_once(made: list[Made]) -> list[Made]:
+    """All meetings where the first one is: what they are of is there by then."""
+    meets = [m for m in made if isinstance(m, Meet)]
+    first = made.index(meets[0])
+    return [*made[:first], *meets, *(m for m in made[first:] if m not in meets)]
 
 
 def statements(

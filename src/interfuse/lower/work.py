@@ -24,6 +24,8 @@ class Work:
     With `parts` the region is reduced along rows and along columns: a root that reduces over all rows has an output
     with a dimension more, of what each of so many parts of the rows gives; which rows make a part is the kernel's own.
     With `starts` each root is a part of its output alone, whose elements begin so many further on.
+    With `met` a row is shared by a team of programs: each of its nodes, what a share of the row gives, is computed as
+    the node beside it says and met by what the other programs give; what joins them is reduced `ahead`.
     Reductions that are few enough for every program to do them for itself are done `ahead` of everything else. `sizes`
     are the values of size symbols in the example: lengths up to about that are held on a GPU.
     """
@@ -35,6 +37,7 @@ class Work:
     parts: int = 0
     starts: tuple[Dim, ...] = ()
     ahead: frozenset[Node] = frozenset()
+    met: tuple[tuple[Node, Node], ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     @property

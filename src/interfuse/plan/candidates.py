@@ -26,6 +26,7 @@ from interfuse.lower.mixed import mixed
 from interfuse.lower.schedule import Schedule
 from interfuse.lower.split import split
 from interfuse.lower.target import Target
+from interfuse.lower.team import team
 from interfuse.lower.totals import totals
 from interfuse.lower.work import Work
 from interfuse.plan.alike import Likeness
@@ -63,6 +64,7 @@ class Context:
     works: dict[frozenset[int], Work] = field(default_factory=dict)
     tried: dict[frozenset[int], KernelStep | str] = field(default_factory=dict)
     parted: dict[frozenset[int], tuple[KernelStep, ...]] = field(default_factory=dict)
+    teamed: dict[frozenset[int], KernelStep | None] = field(default_factory=dict)
     likeness: Likeness = field(default_factory=Likeness)
     lowered: dict[Hashable, tuple[Kernel, tuple[int, ...]] | str] = field(default_factory=dict)
     predicted: dict[int, tuple[Kernel, Estimate]] = field(default_factory=dict)
@@ -168,17 +170,35 @@ def in_parts(calls: frozenset[int], context: Context) -> tuple[KernelStep, ...]:
     return context.parted.get(calls, ())
 
 
+def in_teams(calls: frozenset[int], context: Context) -> KernelStep | None:
+    """The kernel that shares each row of `calls` out to a team of programs; None where that is not to be had. What is
+    written over inputs stays with programs that wait for nobody.
+    """
+    target, nvidia = context.target, context.profile.kind == "cuda"
+    if calls not in context.teamed and target is not None and nvidia and not calls & context.flow.writes.keys():
+        context.teamed[calls] = None
+        try:
+            work = team(_work(calls, context), target)
+            if work is not None:
+                kernel, reads = lower("kernel", work, target)
+                context.teamed[calls] = KernelStep(kernel, reads, work.outputs, work=work)
+        except UnsupportedError:
+            pass
+    return context.teamed.get(calls)
+
+
 def seconds_of(calls: frozenset[int], context: Context) -> float:
-    """Predicted seconds of the kernel for `calls`, or of the kernels that do it in parts where these are faster.
+    """Predicted seconds of the kernel for `calls`, or of those that do it in parts or teams where these are faster.
 
     UnsupportedError says why there is none.
     """
-    parts = in_parts(calls, context)
+    parts, shared = in_parts(calls, context), in_teams(calls, context)
     ways = [parted_candidate(parts, context)] if parts else []
+    ways += [fused_candidate(shared, context)] if shared is not None else []
     try:
         ways.append(fused_candidate(fused(calls, context), context))
     except UnsupportedError:
-        if not parts:
+        if not ways:
             raise
     return min(c.estimate.seconds for c in ways)
 

@@ -26,6 +26,7 @@ from interfuse.plan.candidates import (
     fused,
     fused_candidate,
     in_parts,
+    in_teams,
     library_candidate,
     linear_of,
     one_after_other,
@@ -234,6 +235,8 @@ def _faster(calls: frozenset[int], name: str, context: Context, kernels: dict[Ke
             _renamed(s, f"{name}_{k + 1}", calls, context, kernels) for k, s in enumerate(in_parts(calls, context))
         ]
         found = [parted_candidate(steps, context)] if steps else []
+        if (shared := in_teams(calls, context)) is not None:
+            found.append(fused_candidate(_renamed(shared, f"{name}_team", calls, context, kernels), context))
         try:
             return [fused_candidate(_kernel(calls, name, context, kernels), context), *found]
         except UnsupportedError:

@@ -24,7 +24,7 @@ from interfuse.base.keys import short
 from interfuse.build.resources import Resources
 from interfuse.device import table
 from interfuse.device.profile import DeviceProfile
-from interfuse.emit.triton import TritonSource, chained, options, warps_on
+from interfuse.emit.triton import TritonSource, chained, options, together, warps_on
 from interfuse.emit.triton_even import EVEN, MULTIPLE
 from interfuse.ir.index import evaluate
 from interfuse.lower.kernel import Kernel
@@ -64,7 +64,9 @@ class Launcher:
     def __init__(self, source: TritonSource, kernel: Kernel, function: Any, kind: str | None) -> None:
         self.source, self.kernel, self._function = source, kernel, function
         launch = {"num_warps": warps_on(kind or "", source.warps)}
-        self._constants = dict(source.constants) | launch | (options(kind, source.flushes) if kind else {})
+        self._constants = (
+            dict(source.constants) | launch | (options(kind, source.flushes) | together(source) if kind else {})
+        )
         self._symbols, self._chained = kernel.symbols, kernel.follows or kernel.leads
         self._in_vectors = any(a.vector > 1 for a in kernel.axes)
         self._reads = sum(p.mode == "in" for p in kernel.params)
@@ -102,11 +104,7 @@ class Launcher:
             else:
                 compiled = self._launch(grid, arguments, constants, device, known, words)
         except Exception as error:
-            first = str(error).strip().splitlines()[:1]
-            raise LaunchError(
-                f"{self.source.entry} cannot be launched ({type(error).__name__}: {''.join(first)}); "
-                "the region runs the library path."
-            ) from error
+            raise self._failed(error) from error
         if known is None and words is not None and compiled is not None:
             own = {**dict(self.source.constants), **constants}
             self._compiled[key] = compiled, tuple(own[name] for name, _ in self.source.constants)
@@ -133,6 +131,23 @@ class Launcher:
         if self._chained and device.type == "cuda":
             constants |= chained(self.source, _architecture(device.index))
         return self._function[(grid,)](*arguments, **constants)
+
+    def compiled(self, arguments: Sequence[Any], device: torch.device) -> Resources:
+        """What the kernel takes for such arguments, on a GPU; nothing is launched. LaunchError as above."""
+        try:
+            with torch.cuda.device(device):
+                found = self._function.warmup(*arguments, grid=(1,), **self._constants)
+                found._init_handles()
+        except Exception as error:
+            raise self._failed(error) from error
+        return _resources(self.source, found)
+
+    def _failed(self, error: Exception) -> LaunchError:
+        first = str(error).strip().splitlines()[:1]
+        return LaunchError(
+            f"{self.source.entry} cannot be launched ({type(error).__name__}: {''.join(first)}); "
+            "the region runs the library path."
+        )
 
 
 def _words(arguments: Sequence[Any]) -> list[int] | None:
