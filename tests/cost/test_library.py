@@ -49,6 +49,11 @@ def test_what_a_call_asks_for(f: Callable[..., Any], single: int, across: int, r
     assert found.bytes > 0
 
 
+def test_a_call_with_an_empty_result_is_only_its_bytes() -> None:
+    found = _asked(lambda x, factor: x * factor, torch.zeros(0, 4), torch.ones(()))
+    assert found == Asked(4, found.launches)
+
+
 def test_elements_one_at_a_time_take_longer_than_their_bytes() -> None:
     dense = Asked(1 << 28, 1)
     times = [

@@ -84,7 +84,7 @@ def asked(call: Call, sizes: Mapping[str, int]) -> Asked:
     """What the call asks of a device; `sizes` gives the size symbols."""
     found = Asked(call_bytes(call, sizes), call.launches)
     outs = [o for o in call.outs if o is not None and at_sizes(o.size, sizes)]
-    if call.opaque or not found.bytes:
+    if call.opaque or not found.bytes or not outs:
         return found
     largest = max((at_sizes(o.size, sizes) for o in outs), default=0)
     lies = max((_lies(n, n if call.target in JOINS else outs[0], sizes) for n in call.operands), default=DENSE)

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from interfuse.ir.index import Dim, Expr, evaluate, product, symbols
+from interfuse.ir.index import Dim, Expr, const, evaluate, product, symbols
 from interfuse.lower.domain import Digit, Digits, Domain, by_step, domain_of, merged
 from interfuse.lower.kernel import Axis, Role
 
@@ -29,9 +29,12 @@ class _Atom:
 
 
 def places(domain: Domain) -> list[Expr]:
-    """The indices along rows, columns and what lies after them, where there is more than one."""
+    """The indices along rows, columns and what lies after them, where there is more than one; 0 for the one row of
+    element-wise work, which has no axis.
+    """
     names = ("row", "col") if domain.inner == 1 else ("outer", "row", "col")
-    return [position(n, d) for n, d in zip(names, (domain.rows, domain.longest, domain.inner), strict=False)]
+    found = [position(n, d) for n, d in zip(names, (domain.rows, domain.longest, domain.inner), strict=False)]
+    return found if domain.reduces or domain.rows != 1 else [const(0), *found[1:]]
 
 
 def position(name: str, extent: Dim) -> Expr:
