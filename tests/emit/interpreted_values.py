@@ -35,6 +35,7 @@ from interfuse.run import gpu
 from interfuse.run.gpu_pack import PackLauncher
 from interfuse.run.gpu_team import TeamLauncher
 from tests import gathers, joins, mixed, online, packs, parts, strategies, symbolic, targets, teams
+from tests.emit import code_cases
 from tests.emit import triton_cases as cases
 from tests.judge import judge_region
 from tests.kernels import BUILDERS, reference
@@ -159,6 +160,10 @@ def test_odd_rows_in_vectors(dtype: DType, cols: int) -> None:
     x[3] = np.nan
     x[5, 1:] = -np.inf
     cases.check_region(outputs, {inputs[0]: x}, cases.run(kernel, [x]))
+
+
+def test_codes_of_rows_over_their_largest_element() -> None:
+    code_cases.check(I8, "cpu")
 
 
 def test_odd_rows_beside_weights() -> None:

@@ -17,6 +17,7 @@ from interfuse.lower.kernel import Axis, Kernel, Let, Load, Param, Role, Store, 
 from interfuse.lower.target import GPU, Target
 from interfuse.run.gpu import load, profile_of
 from tests import gathers, joins, mixed, parts, strategies, symbolic, targets
+from tests.emit import code_cases
 from tests.emit import triton_cases as cases
 from tests.judge import judge_region
 from tests.kernels import BUILDERS, reference
@@ -104,6 +105,12 @@ def test_carried_reductions() -> None:
 @pytest.mark.parametrize("dtype", (F16, BF16), ids=str)
 def test_odd_rows_in_vectors(dtype: DType, cols: int, aligned: bool) -> None:
     cases.check_odd_rows(dtype, 37, cols, aligned, "cuda")
+
+
+def test_codes_of_rows_over_their_largest_element() -> None:
+    code_cases.check(I8, "cuda")
+    if torch.cuda.get_device_capability() >= (8, 9):
+        code_cases.check(F8E4M3, "cuda")
 
 
 def test_rows_that_share_a_mask_and_weights_beside_odd_rows() -> None:

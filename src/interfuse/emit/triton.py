@@ -17,6 +17,7 @@ from interfuse.emit import triton_prelude as prelude
 from interfuse.emit import triton_team
 from interfuse.emit.tidy import tidy
 from interfuse.emit.triton_body import Body
+from interfuse.emit.triton_codes import coded
 from interfuse.emit.triton_even import EVEN, MULTIPLE, even_symbols
 from interfuse.emit.triton_index import index_text
 from interfuse.emit.triton_narrow import narrowed
@@ -89,6 +90,7 @@ def emit(kernel: Kernel) -> TritonSource:
     if any(p.mode == "scratch" for p in kernel.params):
         raise UnsupportedError("scratch rows: a GPU program keeps its row in registers")
     kernel, flushes = narrowed(tidy(kernel))
+    kernel = coded(kernel)
     body = Body(kernel)
     lanes = product(tuple(a.block for a in kernel.own_axes if a.name in body.lanes))
     grid = product(tuple(_programs(a) for a in kernel.axes if a.role in (Role.GRID, Role.TEAM)))

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from interfuse.emit import triton_prelude as prelude
 from interfuse.emit.triton_lanes import Lane
-from interfuse.ir.dtypes import F32, DType
+from interfuse.ir.dtypes import F32, I8, DType
 from interfuse.lower.kernel import Let, Role, Stmt, Value
 
 MOST_POWER = 126
@@ -30,6 +30,9 @@ class Known:
     def text(self, s: Let) -> str:
         """The text of an operator on its operands, with {0}, {1}, ...; UnsupportedError where there is none."""
         typed = s.args[1] if s.op == "where" else s.args[0]
+        if s.op == "div" and s.attrs:
+            least, most = (prelude.literal(n, F32) for _, n in s.attrs)
+            return f"{'codes' if s.out.dtype is I8 else 'divided'}_within({{0}}, {{1}}, {least}, {most})"
         if s.op == "div" and s.out.dtype is F32:
             by = self._constant(s.args[1])
             if by is not None and _is_power(by) and self._constant(s.args[0]) is None:
@@ -47,6 +50,8 @@ class Known:
     def limits(self, value: Value) -> tuple[float, float]:
         """The least and the most that a value can be, where it is a number at all."""
         made = self._makers.get(value)
+        if made is not None and made.op == "div" and made.attrs:
+            return dict(made.attrs)["least"], dict(made.attrs)["most"]
         if made is None or made.op not in ("maximum", "minimum", "rint", "const"):
             return prelude.EVERYTHING
         fixed = self._constant(value)

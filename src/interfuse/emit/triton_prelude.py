@@ -303,6 +303,28 @@ def late(word, tag):
 def given(word):
     return word.to(tl.int32).to(tl.float32, bitcast=True)
 """,
+    "divided_within": """
+def divided_within(x, d, least, most):
+    # x / d, from least to most: where d is like other numbers it is a part of the largest x, so that none is past them.
+    if (d > 5.421010862427522e-20) & (d < 1.8446744073709552e19):
+        inverse = tl.div_rn(1.0, d)
+        q = x * inverse
+        y = tl.fma(tl.fma(q, d, -x), -inverse, q)
+    else:
+        y = nan_min(most, nan_max(least, tl.div_rn(x, d)))
+    return y
+""",
+    "codes_within": """
+def codes_within(x, d, least, most):
+    # The same as the whole number next to it: what is left where an addition leaves no digits behind the point.
+    if (d > 5.421010862427522e-20) & (d < 1.8446744073709552e19):
+        inverse = tl.div_rn(1.0, d)
+        q = x * inverse
+        code = (tl.fma(tl.fma(q, d, -x), -inverse, q) + 12582912.0).to(tl.int32, bitcast=True)
+    else:
+        code = libdevice.nearbyint(nan_min(most, nan_max(least, tl.div_rn(x, d)))).to(tl.int32)
+    return code.to(tl.int8)
+""",
     "plus": """
 def plus(a, b):
     return a + b
