@@ -41,9 +41,9 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
     Eight elements a thread; sixteen where they are written in bytes, where element-wise work has a larger tile, where
     sums are carried, and where warps wait for each other in reductions of what they hold, so that more programs share a
     multiprocessor and one's wait is another's work; 32 where a thread reduces what it holds first, a long row of narrow
-    elements is held, rows are turned, or a row that a program has to itself is written in bytes or scanned element by
-    element; 64 where it does so for a row in one step, where a row is read and only what it reduces to is written, or
-    where columns are held.
+    elements is held, rows are turned, a row of narrow elements is read one by one, or one that a program has to itself
+    is written in bytes or scanned element by element; 64 where it does so for a row in one step, where a row is read
+    and only what it reduces to is written, or where columns are held.
     What a thread takes of columns that it scans is all its own. Where there are a few programs that only add up what
     they read, four; 32 warps for rows in the longest steps. Beside sums of columns, which a thread keeps, eight vectors
     of what is read.
@@ -65,7 +65,8 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
     wide = [s for s in body if isinstance(s, Store) and axes[-1].symbol in symbols(s.index)]
     coded = any(s.arg.dtype.bytes == 1 for s in wide)
     scans = any(isinstance(s, Scan) for s in body)
-    alone = family == "row, resident" and ((coded and len(lanes) == 1) or (scans and _one_by_one(axes[-1], body)))
+    apart = _one_by_one(axes[-1], body) and (scans or (len(lanes) == 1 and _is_narrow(axes[-1], body)))
+    alone = family == "row, resident" and ((coded and len(lanes) == 1) or apart)
     programs = math.prod(wrap(a.extent).hi for a in axes if a.role is Role.GRID)
     if not wide and programs <= FEW and not sums and family.startswith("row"):
         return min(32, max(1, elements // 128))
@@ -124,8 +125,13 @@ def _light(family: str, axes: tuple[Axis, ...], elements: int, body: list[Stmt])
     """True for long rows that are held and of which one or two, of narrow elements, are read."""
     wide = {s for s in body if isinstance(s, (Load, Store)) and axes[-1].symbol in symbols(s.index)}
     rows = {s for s in wide if isinstance(s, Load) and len(varies_over(s)) > 1}
-    narrow = all((s.out if isinstance(s, Load) else s.arg).dtype.bytes == 2 for s in wide)
-    return family == "row, resident" and elements >= LIGHT_ROW and narrow and len(rows) <= 2
+    return family == "row, resident" and elements >= LIGHT_ROW and _is_narrow(axes[-1], body) and len(rows) <= 2
+
+
+def _is_narrow(axis: Axis, body: Iterable[Stmt]) -> bool:
+    """True where all that is read and written along an axis has two bytes an element."""
+    wide = {s for s in body if isinstance(s, (Load, Store)) and axis.symbol in symbols(s.index)}
+    return all((s.out if isinstance(s, Load) else s.arg).dtype.bytes == 2 for s in wide)
 
 
 def order_of(family: str, axes: tuple[Axis, ...], target: Target, warps: int) -> str:

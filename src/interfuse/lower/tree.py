@@ -36,6 +36,9 @@ from interfuse.lower.traced import Made, Trace
 ELEMENTS = 4
 """Widths that are no multiples of it begin in the middle of vectors of any type."""
 
+CROWDED = 1 << 11
+"""Elements of a row beyond which its warps wait for each other."""
+
 CHEAP = 2
 """Flops an element up to which computing a value again beats keeping it in a scratch row."""
 
@@ -53,6 +56,7 @@ class _Columns:
         self.maker: dict[Value, Made] = {m.out: m for m in trace.made}
         self.kept: dict[Value, str] = {}
         self.last = max([*trace.depth.values(), 0])
+        self.late: set[Value] = set()
 
     def wide(self, value: Value) -> bool:
         """True where the value varies over the columns."""
@@ -90,6 +94,17 @@ class _Columns:
         test = self.maker.get(made.args[0]) if isinstance(made, Let) and made.op == "where" else None
         return isinstance(test, Let) and test.op == "within"
 
+    def put_off(self) -> None:
+        """Read what is the same in all rows when it is needed: it is in a cache, and takes no registers until then."""
+        needed = {m.arg for m in self.trace.made if isinstance(m, Reduce) and not self.trace.depth[m.arg]}
+        for m in reversed(self.trace.made):
+            if m.out in needed:
+                needed.update(_operands(m))
+        for m in self.trace.made:
+            alike = m.out.axes == (self.col.name,) and not self.trace.depth[m.out] and m.out not in needed
+            if alike and isinstance(m, (Load, Let)):
+                self.late.add(m.out)
+
     def choose_kept(self) -> None:
         """Put into scratch rows what crosses phases and is not made again, earliest first."""
         for phase in range(1, self.last + 1):
@@ -113,7 +128,9 @@ class _Columns:
         depth = self.trace.depth
 
         def bring(value: Value) -> None:
-            if not self.wide(value) or value in present or (not serial and depth[value] < number):
+            if value in self.late:
+                self.late.discard(value)
+            elif not self.wide(value) or value in present or (not serial and depth[value] < number):
                 return
             present.add(value)
             if depth[value] < number and value in self.kept:
@@ -126,20 +143,23 @@ class _Columns:
             if value in self.kept:
                 out.append(Store(self.kept[value], self.col.symbol, value))
 
+        def own(value: Value) -> bool:
+            return self.wide(value) and depth[value] == number and value not in self.late
+
         made = [m for m in self.trace.made if isinstance(m, Reduce) and m.axis == self.col.name]
         reduced = [m for m in made if depth[m.arg] == number]
         # A program waits at each reduction. Of several, all loads are on their way before the first, and those of rows
         # of odd widths, which are read element by element, before any.
         if not serial and (len(reduced) > 1 or (reduced and wrap(self.col.extent).hi % ELEMENTS)):
             for m in self.trace.made:
-                if isinstance(m, Load) and self.wide(m.out) and depth[m.out] == number:
+                if isinstance(m, Load) and own(m.out):
                     bring(m.out)
         for m in self.trace.made:
             if isinstance(m, Reduce):
                 if m in reduced:
                     bring(m.arg)
                     out.append(replace(m, scope=Scope.CARRY) if serial else m)
-            elif self.wide(m.out) and depth[m.out] == number and (m.out in self.kept or not serial):
+            elif own(m.out) and (m.out in self.kept or not serial):
                 bring(m.out)
         for s in self.trace.stores:
             if self.in_loop(s) and depth[s.arg] == number:
@@ -237,6 +257,8 @@ def statements(
     columns = _Columns(trace, col)
     if serial and keep:
         columns.choose_kept()
+    if not serial and _is_crowded(trace, col):
+        columns.put_off()
     body: list[Stmt] = list(first)
     for number in range(columns.last + 1):
         before = [
@@ -253,6 +275,15 @@ def statements(
     body += [s for s in trace.stores if not columns.in_loop(s)]
     scratch = tuple(Param(name, value.dtype, (col.extent,), (1,), "scratch") for value, name in columns.kept.items())
     return tuple(body), scratch
+
+
+def _is_crowded(trace: Trace, col: Axis) -> bool:
+    """True for rows of which a thread has so much that this tells how many programs share a unit: long ones that are
+    read element by element, and those that are stored in bytes.
+    """
+    if any(s.arg.dtype.bytes == 1 for s in trace.stores if col.name in s.arg.axes):
+        return True
+    return wrap(col.extent).hi > CROWDED and wrap(col.extent).hi % ELEMENTS != 0
 
 
 def _over(made: Made, col: Axis) -> bool:
