@@ -65,8 +65,7 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
     wide = [s for s in body if isinstance(s, Store) and axes[-1].symbol in symbols(s.index)]
     coded = any(s.arg.dtype.bytes == 1 for s in wide)
     scans = any(isinstance(s, Scan) for s in body)
-    apart = _one_by_one(axes[-1], body) and (scans or (len(lanes) == 1 and _is_narrow(axes[-1], body)))
-    alone = family == "row, resident" and ((coded and len(lanes) == 1) or apart)
+    alone = family == "row, resident" and ((coded and len(lanes) == 1) or _is_slow(axes[-1], body, len(lanes)))
     programs = math.prod(wrap(a.extent).hi for a in axes if a.role is Role.GRID)
     if not wide and programs <= FEW and not sums and family.startswith("row"):
         return min(32, max(1, elements // 128))
@@ -101,6 +100,14 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
 def _in_rounds(axes: tuple[Axis, ...]) -> bool:
     """True where there are more rows than teams at once."""
     return math.prod(wrap(a.extent).hi for a in axes if a.role in (Role.GRID, Role.TEAM)) > AT_ONCE * GPU.programs
+
+
+def _is_slow(axis: Axis, body: list[Stmt], lanes: int) -> bool:
+    """True where rows are scanned element by element, or where those of narrow elements that a program has to itself
+    are read so.
+    """
+    scans = any(isinstance(s, Scan) for s in body)
+    return _one_by_one(axis, body) and (scans or (lanes == 1 and _is_narrow(axis, body)))
 
 
 def _one_by_one(axis: Axis, body: Iterable[Stmt]) -> bool:
