@@ -15,6 +15,7 @@ from interfuse.ir.dtypes import F32
 from interfuse.ir.index import sym
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
+from interfuse.lower import families
 from interfuse.lower.families import lower
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.schedule import Schedule
@@ -154,3 +155,19 @@ def test_a_cpu_by_its_curve_or_its_caches() -> None:
 def test_features_are_numbers() -> None:
     assert all(isinstance(v, (int, float)) for v in vars(features(softmax(4, 64), {})).values())
     assert isinstance(features(softmax(4, 64), {}), Features)
+
+
+def test_sectors_that_programs_far_apart_share_cross_memory_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    def heads_last(rows: int) -> Features:
+        x = b.placeholder("x", F32, (4, 16, rows, 576))
+        whole = b.apply("sub", x, b.spread_over(b.reduce("sum", x, (3,)), x, (3,)))
+        return features(made(b.apply("copy", b.permute(whole, (0, 2, 3, 1))), x), {})
+
+    together = heads_last(576)
+    monkeypatch.setattr(families, "neighbouring_rows", lambda *_: None)
+    apart, near = heads_last(576), heads_last(8)
+    n = 4 * 16 * 576 * 576
+    # Every element of the result lies in a sector of its own program's: eight programs, 576 apart, write each.
+    assert (together.torn, apart.torn) == (0, 7 * 4 * n) and apart.reach == 7 * 576 * (4 + 32) * 576
+    assert predicted(apart, H200).seconds > 2 * predicted(together, H200).seconds
+    assert dict(predicted(near, H200).parts)["memory"] == dict(predicted(replace(near, torn=0), H200).parts)["memory"]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from interfuse.cost.traffic import kernel_bytes, read_bytes
 from interfuse.ir.index import Expr, at_sizes, evaluate, linear_terms, symbols
 from interfuse.ir.ops import TABLE
+from interfuse.lower.axes import divisors
 from interfuse.lower.bounds import share
 from interfuse.lower.kernel import (
     Axis,
@@ -76,6 +77,8 @@ class Features:
                       that lie between one reading and the next
     slots             plain operations on an element; exp, erf, div: elements times how often one of these is needed
     meets             reductions and scans for whose result all of a program waits, and its team
+    torn, reach       bytes beyond what is wanted that cross memory where sectors of which programs far apart use a part
+                      each are lost in between, and the bytes that these and the programs between them ask for
     """
 
     programs: int
@@ -92,11 +95,13 @@ class Features:
     erf: float
     div: float
     meets: float
+    torn: float = 0.0
+    reach: float = 0.0
 
     def __add__(self, other: Features) -> Features:
         """Both in one launch: what is counted adds up, a program is the larger of the two."""
         both = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
-        largest = ("warps", "lanes", "span", "meets")
+        largest = ("warps", "lanes", "span", "reach", "meets")
         return Features(**{n: max(pair) if n in largest else sum(pair) for n, pair in both.items()})
 
 
@@ -116,7 +121,7 @@ class _Counter:
 
     def features(self) -> Features:
         work = {"slots": 0.0, "exp": 0.0, "erf": 0.0, "div": 0.0}
-        through, requests, meets, met = 0.0, 0.0, 0.0, False
+        through, requests, meets, met, torn, apart = 0.0, 0.0, 0.0, False, 0.0, 0.0
         seen: dict[tuple[str, Expr], list[float]] = {}
         for loops, s in _placed(self.kernel.body):
             serial = [name for name in loops if self.kernel.axis(name).role is Role.SERIAL]
@@ -126,6 +131,8 @@ class _Counter:
                 through += asked * sectors
                 requests += asked * min(sectors, 1.0) / (WARP * param.dtype.bytes * self._vector(s, param))
                 work["slots"] += asked / param.dtype.bytes
+                if sectors > 1 and (programs := self._programs_a_sector(s, param)):
+                    torn, apart = torn + asked * (sectors - 1), max(apart, programs)
                 if isinstance(s, Load):
                     seen.setdefault((s.param, s.index), []).append(asked)
             else:
@@ -148,6 +155,8 @@ class _Counter:
             sum(asked[0] for asked in repeated) / self.programs,
             **work,
             meets=meets + MEETING * met,
+            torn=torn,
+            reach=apart * through / self.programs,
         )
 
     def _over(self, names: frozenset[str] | tuple[str, ...]) -> float:
@@ -177,6 +186,22 @@ class _Counter:
         places = [evaluate(s.index, at | {axis.name: first + k}) * param.dtype.bytes for k in range(count)]
         sectors = len({place // SECTOR for place in places})
         return sectors * SECTOR / (count * param.dtype.bytes)
+
+    def _programs_a_sector(self, s: Load | Store, param: Param) -> float:
+        """How many programs run from the first to the last of those that each use a part of one sector; 0 where no
+        other program uses what one leaves of it.
+        """
+        at = {x.name: self.extents.get(x.name, 0) // 2 for x in symbols(s.index)} | dict(self.sizes)
+        behind, found = 1, list[float]()
+        for axis in reversed(self.grid):
+            for steps in sorted({axis.block, *divisors(s.index, axis.symbol)}) if axis.name in at else ():
+                if steps < self.extents[axis.name] and steps % axis.block == 0:
+                    here = {**at, axis.name: 0}
+                    moved = evaluate(s.index, here | {axis.name: steps}) - evaluate(s.index, here)
+                    if 0 < abs(moved) * param.dtype.bytes < SECTOR:
+                        found.append(steps // axis.block * behind * (SECTOR / (abs(moved) * param.dtype.bytes) - 1))
+            behind *= self.steps[axis.name]
+        return min(found, default=0.0)
 
     def _vector(self, s: Load | Store, param: Param) -> int:
         """The elements that a thread asks for at once: side by side, and aligned whatever the other indices are."""

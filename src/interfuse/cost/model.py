@@ -3,7 +3,8 @@
 On a GPU, as races measure: one CUDA graph, a second-level cache that holds something else. Four things take time and
 overlap; the longest decides, and the nearer the others come the more they add:
 
-    memory       distinct bytes, and those read again that the cache has lost by then, at the bandwidth of that size
+    memory       distinct bytes, those read again that the cache has lost by then, and the rest of sectors that programs
+                 far apart use a part of, at the bandwidth of that size
     cache        whole sectors that all programs ask for, at the second-level cache's bandwidth
     arithmetic   plain operations at the device's rate, exp, erf and div at theirs, by the warps that there are
     waiting      a program waits for its first bytes, and for its other warps at each meeting; as many programs as fit
@@ -99,6 +100,7 @@ def predicted(f: Features, profile: DeviceProfile, fit: Fit = FITTED) -> Estimat
     fitting = min(MOST_PROGRAMS, profile.threads / threads, profile.registers / (registers * threads))
     at_once = profile.units * max(1.0, math.floor(fitting))
     lost = f.again if min(f.programs, at_once) * f.span > fit.lost * profile.cache else 0.0
+    lost += f.torn if f.reach > fit.lost * profile.cache else 0.0
     moved = f.moved + lost
     memory = _memory(moved, f, profile)
     busy = min(f.programs, profile.units)

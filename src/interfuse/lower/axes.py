@@ -240,7 +240,7 @@ def _divided(index: Expr, row: Expr, rows: Dim) -> list[tuple[Axis, Axis, Axis]]
     """The ways in which an index divides rows into axes: what is `turn` apart has all of `row` between it."""
     if not isinstance(rows, int):
         return []
-    cuts = sorted({d for d in _divisors(index, row) if rows % d == 0} | {rows})
+    cuts = sorted({d for d in divisors(index, row) if rows % d == 0} | {rows})
     return [
         (
             Axis("outer", rows // far, Role.GRID),
@@ -266,9 +266,9 @@ def over_rows(axes: tuple[Axis, ...], rows: Rows | None) -> tuple[Axis, ...]:
     return (*own, *axes[1:])
 
 
-def _divisors(e: Expr, row: Expr) -> set[int]:
-    """The numbers by which `row` alone is divided in an index."""
-    found: set[int] = set().union(*(_divisors(a, row) for a in e.args))
+def divisors(e: Expr, row: Expr) -> set[int]:
+    """The numbers by which the axis `row` alone is divided in an index."""
+    found: set[int] = set().union(*(divisors(a, row) for a in e.args))
     if e.op in ("floordiv", "mod") and e.args[1].op == "const":
         whole, by = e.args[0], e.args[1].value
         if whole is row:
