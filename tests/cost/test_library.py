@@ -109,3 +109,8 @@ def test_rows_that_do_not_fit_on_chip_are_read_three_times() -> None:
 
 def test_a_cpu_goes_by_bytes() -> None:
     assert library_estimate(Asked(1 << 26, 1, 1 << 24), CPU).seconds == library_estimate(Asked(1 << 26, 1), CPU).seconds
+
+
+def test_a_call_without_elements_asks_for_nothing_but_what_it_reads() -> None:
+    (call,) = captured(lambda x, weight: x * weight, torch.empty(0, 3), torch.ones(3)).calls
+    assert asked(call, {}) == Asked(bytes=12, launches=call.launches)
