@@ -60,3 +60,10 @@ def test_rows_that_are_read_twice_and_fill_a_cache_have_a_unit_each(cols: int, b
     inputs, outputs = cases.odd_region(F16, 512, cols)
     kernel, _ = cases.lowered(inputs, outputs[:1])
     assert (kernel.axes[-1].block, kernel.warps, kernel.stages) == (block, warps, 1)
+
+
+@pytest.mark.parametrize("scans", (16, 33))
+def test_a_step_of_many_scans_has_a_row(scans: int) -> None:
+    x = b.placeholder("x", F32, (150, 64))
+    kernel, _ = cases.lowered([x], [b.scan("cumsum", b.apply("mul", x, b.like(k + 1.0, x)), 0) for k in range(scans)])
+    assert kernel.axis("row").block == (2 if scans == 16 else 1)

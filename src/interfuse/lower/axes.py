@@ -134,7 +134,7 @@ def _scanned_axes(domain: Domain, target: Target, scanned: int) -> tuple[Axis, .
     wide = wrap(domain.kept).hi >= 4 * target.programs * target.lanes
     lanes = lanes_for(domain.inner, 2 * target.lanes if wide else target.lanes)
     # What several scans of wide types carry takes registers beside the step.
-    step, rows = SCANNED // power(scanned) // (2 if scanned > WIDE_SCANS else 1), domain.longest
+    step, rows = max(1, SCANNED // power(scanned) // (2 if scanned > WIDE_SCANS else 1)), domain.longest
     role = Role.TILE if rows <= min(step, target.row_elements) else Role.SERIAL
     block = power(rows) if role is Role.TILE else step
     return Axis("col", domain.inner, Role.GRID, lanes, each=PAIR), Axis("row", domain.cols, role, block)
