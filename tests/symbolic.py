@@ -157,6 +157,12 @@ def _grown() -> Region:
     return [past, new], [b.concat([past, new], 2)]
 
 
+def _row_grown() -> Region:
+    """One row, such as tokens so far, and the next."""
+    past, new = _in("past", 1, LENGTH), _in("new", 1, 1)
+    return [past, new], [b.concat((past, new), 1)]
+
+
 def _grown_at_the_end() -> Region:
     past, new, scale = _in("past", 3, BATCH, LENGTH), _in("new", 3, BATCH, 2), _in("scale", 3, 1, 1)
     joined = b.concat([past, b.apply("neg", new)], 2)
@@ -214,6 +220,7 @@ CASES: Mapping[str, Callable[[], Region]] = {
         _scans_down,
         _middle_columns,
         _grown,
+        _row_grown,
         _grown_at_the_end,
         _two_lengths,
         _rotary,
