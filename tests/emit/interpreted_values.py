@@ -29,6 +29,7 @@ from interfuse.lower.kernel import Kernel, Reduce, walk
 from interfuse.lower.schedule import Schedule
 from interfuse.lower.target import GPU, Target
 from interfuse.lower.work import Work
+from interfuse.passes.one_row import spelled
 from interfuse.plan.plan import PackStep
 from interfuse.plan.planner import plan
 from interfuse.run import gpu
@@ -164,6 +165,20 @@ def test_odd_rows_in_vectors(dtype: DType, cols: int) -> None:
 
 def test_codes_of_rows_over_their_largest_element() -> None:
     code_cases.check(I8, "cpu")
+
+
+@pytest.mark.parametrize("turned", (False, True), ids=("linear", "mm"))
+def test_products_of_one_row_with_what_follows(turned: bool) -> None:
+    """A gated layer of one token: two products of one row, an activation and a multiplication in one kernel."""
+    x = b.placeholder("x", F16, (1, 200))
+    weights = [b.placeholder(name, F16, (200, 24) if turned else (24, 200)) for name in ("gate", "up")]
+    products = [b.linear(x, b.permute(w, (1, 0)) if turned else w) for w in weights]
+    wide = [b.cast(found, F32) for n in products if (found := spelled(n, n)) is not None]
+    out = b.cast(b.rounded(b.apply("mul", b.apply("tanh", wide[0]), wide[1]), F16), F16)
+    inputs = [x, *weights]
+    kernel, reads = cases.lowered(inputs, [out])
+    arrays = {n: np.random.default_rng(k).standard_normal(n.shape).astype(np.float16) for k, n in enumerate(inputs)}
+    cases.check_region([out], arrays, cases.run(kernel, [arrays[n] for n in reads]))
 
 
 def test_odd_rows_beside_weights() -> None:

@@ -53,6 +53,24 @@ def counted(backend: Backend) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_gated_layer_of_one_token(dtype: torch.dtype) -> None:
+    """Its matrix products are reductions in kernels, with the norm, the gate and the sum beside them."""
+
+    def layer(x: torch.Tensor, w: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor, b: Any) -> Any:
+        y = F.rms_norm(x, (512,), w)
+        return x + F.linear(F.silu(y @ gate) * (y @ up), down, b)
+
+    shapes = (1, 512), (512,), (512, 1500), (512, 1500), (512, 1500), (512,)
+    inputs = [torch.randn(*s, device="cuda").mul(0.1).to(dtype) for s in shapes]
+    with torch.no_grad():
+        fast, backend = compiled(layer)
+        assert judge(layer, inputs, fast).ok
+        before, after = counted(backend)
+    assert after <= 5 < before
+    no_fallback(backend)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_a_block(dtype: torch.dtype) -> None:
     block = Block(64, 4).eval().cuda().to(dtype)
     x = torch.randn(2, 128, 64, device="cuda", dtype=dtype)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from interfuse.cost.estimate import Estimate
-from interfuse.cost.model import FITTED, Fit, estimate, linear_flops
+from interfuse.cost.model import FITTED, Fit, estimate
 from interfuse.cost.traffic import GATHERS, call_bytes, view
 from interfuse.device.profile import DeviceProfile
 from interfuse.ir.graph import Call
@@ -29,6 +29,9 @@ LINEAR_RATE = 0.7
 NORM, GROUPS = "aten.native_layer_norm.default", "aten.native_group_norm.default"
 SOFTMAXES = frozenset(("aten._softmax.default", "aten._log_softmax.default"))
 JOINS = frozenset(("aten.cat.default",))
+
+PRODUCTS = frozenset(("aten.linear.default", "aten.mm.default", "aten.addmm.default"))
+"""Matrix products, whether a pass has spelled them out or not."""
 
 LANES = 8
 """A layer norm whose rows are multiples of so many elements reads them in vectors."""
@@ -86,6 +89,9 @@ def asked(call: Call, sizes: Mapping[str, int]) -> Asked:
     outs = [o for o in call.outs if o is not None and at_sizes(o.size, sizes)]
     if call.opaque or not found.bytes or not outs:
         return found
+    if call.target in PRODUCTS:
+        matrices = (at_sizes(n.size, sizes) for n in (*call.operands, *outs) if len(n.shape) > 1)
+        return replace(found, flops=2 * math.prod(matrices) ** 0.5, dtype=outs[0].dtype.name)  # 2 MKN of MK, KN, MN
     largest = max((at_sizes(o.size, sizes) for o in outs), default=0)
     lies = max((_lies(n, n if call.target in JOINS else outs[0], sizes) for n in call.operands), default=DENSE)
     plain = call.target not in GATHERS and len(outs) == 1
@@ -94,8 +100,6 @@ def asked(call: Call, sizes: Mapping[str, int]) -> Asked:
     for node in topological(outs, given):
         if node in given:
             continue
-        if node.op == "linear":
-            return replace(found, flops=linear_flops(node, sizes), dtype=node.dtype.name)
         if node.op in REDUCES:
             plain = False
             found = _reduced(found, node, call.target, largest if node in goes_on else 0, sizes)
