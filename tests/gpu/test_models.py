@@ -56,7 +56,9 @@ def counted(backend: Backend) -> tuple[int, int]:
 def test_a_gated_layer_of_one_token(dtype: torch.dtype) -> None:
     """Its matrix products are reductions in kernels, with the norm, the gate and the sum beside them."""
 
-    def layer(x: torch.Tensor, w: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor, b: Any) -> Any:
+    def layer(
+        x: torch.Tensor, w: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor, b: Any
+    ) -> Any:
         y = F.rms_norm(x, (512,), w)
         return x + F.linear(F.silu(y @ gate) * (y @ up), down, b)
 

@@ -24,8 +24,8 @@ def spelled(old: Node, new: Node) -> Node | None:
     if new.op != "linear" or new.inputs[0].shape[0] != 1:
         return None
     row, weight, *bias = (b.cast(n, F32) if n.dtype.is_narrow else n for n in new.inputs)
-    terms = b.apply("mul", b.expand(row, weight.shape), weight)
-    total = b.reduce("sum", terms, (1,), hint=new.hint)
-    total = b.apply("add", total, bias[0], hint=new.hint) if bias else total
-    total = b.cast(b.rounded(total, new.dtype), new.dtype) if new.dtype.is_narrow else total
-    return b.reshape(total, new.shape)
+    whole = (1, *weight.shape)
+    terms = b.apply("mul", b.expand(b.reshape(row, (1, *row.shape)), whole), b.reshape(weight, whole))
+    total = b.reduce("sum", terms, (2,), hint=new.hint)
+    total = b.apply("add", total, b.broadcast(bias[0], new.shape), hint=new.hint) if bias else total
+    return b.cast(b.rounded(total, new.dtype), new.dtype) if new.dtype.is_narrow else total
