@@ -7,14 +7,14 @@ calls read the newest, as in the captured order; kernels read the one laid out a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from interfuse.base.errors import GraphError, UnsupportedError
 from interfuse.capture.torch_types import to_torch
-from interfuse.ir.graph import Graph
+from interfuse.ir.graph import Call, Graph, Ref
 from interfuse.ir.index import Dim, sym
 from interfuse.ir.layout import Layout, contiguous, reach
 from interfuse.ir.node import Node
@@ -24,7 +24,7 @@ from interfuse.plan.memory import node_bytes
 from interfuse.plan.plan import KernelStep, LibraryStep, PackStep, ProviderStep
 from interfuse.plan.plan import Step as PlanStep
 from interfuse.run.launch import Launch, Launcher, Operand, Over, Pages, Part, PartsLaunch, Result
-from interfuse.run.library import Slots, call_step, mutated
+from interfuse.run.library import FILLS, IN_PLACE, Slots, call_step, mutated
 from interfuse.run.providers import PROVIDERS, available
 from interfuse.run.views import (
     Step,
@@ -100,6 +100,7 @@ class Assembler:
         self.scope = Scope()
         self.storage_bytes: list[int] = []  # by root, at the example's sizes
         self.roots_of: dict[int, frozenset[int]] = {}  # by slot
+        self.filled: set[int] = set()  # roots that the program fills with a number
         for given in graph.inputs:
             # What a forward graph is given lives on outside of it; a backward graph is given its inputs for good.
             counts = graph.name == "backward" and given.kind == "user"
@@ -167,17 +168,41 @@ class Assembler:
         ]
         for k in written:
             self.save(scope, operands[k].roots, later)
+        over = self._may_write_into(scope, call, operands, later)
+        if over is not None:
+            call = replace(call, target=IN_PLACE[call.target])
         outs: list[int | None] = []
         for node, layout in zip(call.outs, call.layouts, strict=True):
             if node is None:
                 outs.append(None)
                 continue
-            roots = self.new_root(node) if call.view_of is None else operands[call.view_of].roots
+            if over is not None:
+                roots = over.roots
+            else:
+                roots = self.new_root(node) if call.view_of is None else operands[call.view_of].roots
+            self.filled |= roots if call.target in FILLS else set()
             held = self.hold(layout and Layout(layout.strides), roots)
             scope.add(node, held)
             outs.append(held.slot)
         run, dirty = call_step(call, self.graph, [o.slot for o in operands], outs, self.slots)
         scope.ops.append(Op(run, tuple(o.slot for o in operands), (*(o for o in outs if o is not None), *dirty)))
+
+    def _may_write_into(
+        self, scope: Scope, call: Call, operands: Sequence[Held], later: Callable[[Node], bool]
+    ) -> Held | None:
+        """The first operand, where the call may write into it instead of into a copy: a fill that nothing reads later,
+        as in the backward pass of an index.
+        """
+        if call.target not in IN_PLACE or call.effect or not isinstance(call.args[0], Ref):
+            return None
+        held = operands[call.args[0].k]
+        others = [o for k, o in enumerate(operands) if k != call.args[0].k]
+        laid = (
+            call.layouts[0] is not None and held.layout is not None and held.layout.strides == call.layouts[0].strides
+        )
+        if not laid or not held.roots <= self.filled or any(held.roots & o.roots for o in others):
+            return None
+        return None if any(later(n) for root in held.roots for n in scope.within.get(root, ())) else held
 
     def save(self, scope: Scope, roots: frozenset[int], later: Callable[[Node], bool]) -> None:
         """Before a buffer is overwritten: keep a copy of each value in it that is read later, and forget the buffer."""

@@ -21,6 +21,16 @@ from interfuse.run.views import Step
 VIEWS_NEED_STRIDES = ("aten.view.default", "aten._unsafe_view.default")
 """Targets that fail where their operand lies otherwise than captured; reshape means the same and copies then."""
 
+FILLS = frozenset(
+    f"aten.{name}.default" for name in ("full", "full_like", "new_full", "new_zeros", "zeros", "zeros_like")
+)
+"""Targets that give memory of their own, whatever they are given."""
+
+_SCATTERS = """index_add.default index_copy.default index_put.default scatter.src scatter.value scatter_add.default
+scatter_reduce.two""".split()
+IN_PLACE = {f"aten.{t}": f"aten.{t.replace('.', '_.')}" for t in _SCATTERS}
+"""Targets that copy their first operand and write into the copy, and those that write into the operand itself."""
+
 
 class Slots:
     """Hands out slot numbers and remembers the constants that stand in some of them. Slot 0 is for the size symbols."""
