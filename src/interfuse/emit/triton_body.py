@@ -33,6 +33,7 @@ from interfuse.emit.triton_steps import pieces
 from interfuse.ir.index import symbols, wrap
 from interfuse.lower.kernel import (
     MOMENTS,
+    PART,
     PLACES,
     Axis,
     Kernel,
@@ -104,16 +105,22 @@ class Body(Lines):
         return f"tl.where({mask}, {found}, {identity(s.op, s.arg.dtype)})" if mask else found
 
     def _reduced(self, s: Reduce, argument: str) -> str:
-        """The reduction of `argument` across the lanes of its axis."""
+        """The reduction of `argument` across the lanes of its axis.
+
+        What every program joins ahead and has no other lanes becomes a plain number: Triton would spread a tensor of
+        one over the tile in the layout of the parts, and turn it into that of the tile afterwards.
+        """
         lane, dtype = self.lanes[s.axis], s.arg.dtype
-        where = f", axis={lane.dim}, keep_dims=True" if lane.rank > 1 else ""
+        alone = s.axis == PART and self.lanes.keys() & set(s.arg.axes) == {s.axis}
+        axis, keep = ("None", "") if alone and lane.rank > 1 else (lane.dim, ", keep_dims=True" * (lane.rank > 1))
+        where = f", axis={axis}{keep}" if lane.rank > 1 and not alone else ""
         if s.op in ("any", "all"):
             return f"tl.{'max' if s.op == 'any' else 'min'}({argument}.to(tl.int32){where}) != 0"
         if s.op == "sum" or not (dtype.is_float or s.op == "prod"):
             found = f"tl.{s.op}({argument}{where})"
             return f"{found}.to({prelude.TYPES[dtype]})" if dtype.bytes < 4 else found
         combine = self._note_helpers({"max": "nan_max", "min": "nan_min", "prod": "times"}[s.op])
-        return f"tl.reduce({argument}, {lane.dim}, {combine}{', keep_dims=True' if lane.rank > 1 else ''})"
+        return f"tl.reduce({argument}, {axis}, {combine}{keep})"
 
     def _serial(self, loop: Loop) -> None:
         """A loop in steps of the axis's block: one accumulator a reduction before it, their lanes joined after it."""

@@ -16,14 +16,20 @@ from interfuse.lower.vectors import in_vectors
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows walked by several axes, in the order of programs; `index` is a row's index."""
+    """Rows walked by several axes, in the order of programs; `index` is a row's index. Where the last of them are
+    neighbours in memory, so many `together` fill a piece of it.
+    """
 
     index: Expr
     axes: tuple[Axis, ...]
+    together: int = 1
 
 
 PIECE = 512
 """Columns of a GPU program that adds up columns, where it need not have whole rows."""
+
+PIECE_BYTES = 32
+"""What memory hands out at once: what is written in smaller pieces by several programs crosses it for each."""
 
 STEP_BYTES = 1 << 14
 """What such a program reads a step: with the next step on its way, two programs a unit keep memory busy."""
@@ -153,17 +159,20 @@ def _small(domain: Domain) -> int:
 
 
 def turned_axes(domain: Domain, target: Target, rows: Rows | None = None) -> tuple[Axis, ...]:
-    """Tiles of several rows, so that transposed pieces are as long as leaves a program for every unit; held where they
-    fit on chip. `rows` where several axes make up the index of a row.
+    """Tiles of several rows, so that transposed pieces are as long as leaves a program for every unit. Where several
+    axes make up the index of a `row`, as many as fill a piece of memory, held where they fit on chip.
     """
+    if rows is not None:
+        together = lanes_for(rows.axes[-1].extent, rows.together)
+        if together * power(domain.longest) <= target.row_elements:
+            held = Axis("col", domain.cols, Role.TILE, power(domain.longest))
+            return (Axis("row", domain.rows, Role.GRID, together), held)
     most = 2 * target.lanes
     while most > target.lanes // 2 and wrap(domain.rows).hi < target.programs * most:
         most //= 2
     together = lanes_for(domain.rows if rows is None else rows.axes[-1].extent, most)
-    block, role = min(power(domain.longest), 4 * target.tile_elements // together), Role.SERIAL
-    if rows is not None and together * power(domain.longest) <= target.row_elements:
-        block, role = power(domain.longest), Role.TILE
-    return (Axis("row", domain.rows, Role.GRID, together), Axis("col", domain.cols, role, block))
+    block = min(power(domain.longest), 4 * target.tile_elements // together)
+    return (Axis("row", domain.rows, Role.GRID, together), Axis("col", domain.cols, Role.SERIAL, block))
 
 
 def turned_map_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
@@ -221,18 +230,18 @@ def shared_rows(indices: Iterable[Expr], row: Expr, rows: Dim) -> Rows | None:
     return None
 
 
-def neighbouring_rows(indices: Iterable[Expr], row: Expr, rows: Dim) -> Rows | None:
-    """The rows by several axes, the last of them along rows far apart that lie side by side in one of the accesses: a
-    program can then take these together. None where no access asks for it.
+def neighbouring_rows(indices: Iterable[tuple[Expr, int]], row: Expr, rows: Dim) -> Rows | None:
+    """The rows by several axes, the last of them along rows far apart that lie side by side in one of the accesses,
+    each with the bytes of an element: a program can then take these together. None where no access asks for it.
     """
-    for index in indices:
+    for index, element in indices:
         for outer, inner, turn in _divided(index, row, rows):
             place = _place(outer, turn, inner)
             if coefficient(substitute(index, {row: place}), turn.symbol) == 1:
                 # As everywhere, the axis of which a program takes several is the row.
                 inner, beside = replace(inner, name="turn"), replace(turn, name="row")
                 axes = tuple(a for a in (outer, inner, beside) if a.extent != 1)
-                return Rows(_place(outer, beside, inner), axes)
+                return Rows(_place(outer, beside, inner), axes, PIECE_BYTES // element)
     return None
 
 

@@ -286,8 +286,9 @@ def _across(trace: Trace, domain: Domain) -> Rows | None:
     """
     row, col = position("row", domain.rows), position("col", domain.cols)
     wide = [a for a in accesses(trace) if {row, col} <= symbols(a.index)]
-    turned = [a.index for a in wide if first_step(a, col, (row, col)) not in (0, 1, -1)]
-    return neighbouring_rows(turned, row, domain.rows)
+    turned = [a for a in wide if first_step(a, col, (row, col)) not in (0, 1, -1)]
+    sizes = [(a.out if isinstance(a, Load) else a.arg).dtype.bytes for a in turned]
+    return neighbouring_rows([(a.index, n) for a, n in zip(turned, sizes, strict=True)], row, domain.rows)
 
 
 def _adds_up(trace: Trace, nodes: list[Node], domain: Domain, target: Target) -> bool:

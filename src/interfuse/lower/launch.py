@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable
 
 from interfuse.ir.dtypes import F32
-from interfuse.ir.index import symbols, wrap
+from interfuse.ir.index import Expr, symbols, wrap
 from interfuse.lower.axes import STEP_BYTES, crowded, power
 from interfuse.lower.kernel import Axis, Load, Loop, Reduce, Role, Scan, Stmt, Store, step_along, varies_over, walk
 from interfuse.lower.target import (
@@ -76,7 +76,7 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
     if family.startswith("column") and scans:
         each = 32 * axes[-1].block * max(1, axes[-2].each)
     elif (
-        (family == "row, resident" and not wide)
+        (family == "row, resident" and (not wide or _across(axes, body)))
         or (family == "column" and (light or (wide and elements == HELD_TILE)))
         or (weighed and wrap(axes[-1].extent).hi <= axes[-1].block)
     ):
@@ -95,6 +95,20 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
         large = family == "map" and elements > GPU.tile_elements
         each = 512 if coded or carried or large or axes[-1].role is Role.TILE else 256
     return min(16, max(1, elements // each))
+
+
+def _across(axes: tuple[Axis, ...], body: list[Stmt]) -> bool:
+    """True where rows that are held together are neighbours in something, and no more than two of all are read: each
+    thread then has long pieces of both.
+    """
+    wide = [s for s in body if isinstance(s, (Load, Store)) and {a.name for a in axes[-2:]} <= varies_over(s)]
+    steps = [(step_along(s, axes[-2].symbol), step_along(s, axes[-1].symbol)) for s in wide if axes[-2].block > 1]
+    return any(row == 1 and col not in (0, 1, -1) for row, col in steps) and len({*map(_read, wide)} - {None}) <= 2
+
+
+def _read(s: Load | Store) -> tuple[str, Expr] | None:
+    """What a load reads; None for a store."""
+    return (s.param, s.index) if isinstance(s, Load) else None
 
 
 def _in_rounds(axes: tuple[Axis, ...]) -> bool:
