@@ -34,6 +34,7 @@ def _asked(f: Callable[..., Any], *inputs: torch.Tensor) -> Asked:
         (lambda x: x.sum(-1), X.numel(), 0, 0, 0),
         (lambda x: torch.softmax(x, -1), 0, 0, 0, 0),
         (lambda x: torch.softmax(x.view(8, -1), -1), X.numel() // 2, 0, 8, 0),
+        (lambda x: torch.softmax(x, 0), 0, X.numel(), 0, 3 * 64),
         (lambda x: torch.cumsum(x, -1), 0, X.numel(), 0, 16),
         (lambda x: torch.cumsum(x, 0), 0, X.numel(), 0, 64),
         (lambda x: torch.nn.functional.layer_norm(x, (256,)), 0, 0, 0, 0),
@@ -103,6 +104,7 @@ def test_norms_take_programs_of_a_row_and_few_rows_take_as_long_as_many() -> Non
 def test_rows_that_do_not_fit_on_chip_are_read_three_times() -> None:
     short, long = (_asked(lambda x: torch.softmax(x, -1), torch.zeros(4, n)) for n in (8192, 32768))
     assert (short.again, long.again) == (0, 2 * 4 * 4 * 32768)
+    assert (short.single, long.single) == (4 * 8192 // 2, 4 * 32768)
     lost, kept = (replace(long, rows=1 << 12, again=1 << 30, span=span) for span in (1 << 20, 1 << 12))
     assert library_estimate(lost, H200).seconds > library_estimate(kept, H200).seconds
 

@@ -29,6 +29,7 @@ from interfuse.lower.kernel import (
     Store,
     bounds_of,
     varies_over,
+    walk,
 )
 
 SECTOR = 32
@@ -41,6 +42,12 @@ WARP = 32
 
 MEETING = 4
 """Meetings of a program's warps that a meeting of its team takes as long as."""
+
+AHEAD = 3
+"""Stages of a loop from which on its loads are on their way early enough."""
+
+PLACES = 8
+"""Places along an axis that are looked at."""
 
 SPECIAL: Mapping[str, tuple[str, float]] = {
     "exp": ("exp", 1.0),
@@ -79,6 +86,7 @@ class Features:
     meets             reductions and scans for whose result all of a program waits, and its team
     torn, reach       bytes beyond what is wanted that cross memory where sectors of which programs far apart use a part
                       each are lost in between, and the bytes that these and the programs between them ask for
+    turns             turns of a program's loops for whose bytes it waits, as they are not sent for some turns ahead
     """
 
     programs: int
@@ -97,11 +105,12 @@ class Features:
     meets: float
     torn: float = 0.0
     reach: float = 0.0
+    turns: float = 0.0
 
     def __add__(self, other: Features) -> Features:
         """Both in one launch: what is counted adds up, a program is the larger of the two."""
         both = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
-        largest = ("warps", "lanes", "span", "reach", "meets")
+        largest = ("warps", "lanes", "span", "reach", "meets", "turns")
         return Features(**{n: max(pair) if n in largest else sum(pair) for n, pair in both.items()})
 
 
@@ -157,7 +166,19 @@ class _Counter:
             meets=meets + MEETING * met,
             torn=torn,
             reach=apart * through / self.programs,
+            turns=sum(self._turns(s) for _, s in _placed(self.kernel.body) if isinstance(s, Loop)),
         )
+
+    def _turns(self, loop: Loop) -> float:
+        """Turns of a loop whose bytes are not sent ahead: elements come one by one, or for the next turn alone."""
+        loads = [s for s in walk(loop.body) if isinstance(s, Load) and varies_over(s)]
+        if self.kernel.axis(loop.axis).role is not Role.SERIAL or not loads:
+            return 0.0
+        held = {p: math.prod(at_sizes(d, self.sizes) for d in p.shape) * p.dtype.bytes for p in self.kernel.params}
+        read = [(s, self.kernel.param(s.param)) for s in loads]
+        most = max(held[p] for _, p in read)
+        ahead = self.kernel.stages >= AHEAD and all(self._vector(s, p) > 1 for s, p in read if 2 * held[p] > most)
+        return 0.0 if ahead else float(self.steps[loop.axis])
 
     def _over(self, names: frozenset[str] | tuple[str, ...]) -> float:
         """How often something that varies over these axes is done, by all programs."""
@@ -210,16 +231,32 @@ class _Counter:
         for axis in self.kernel.axes:
             if axis.vector > 1 and axis.name in varies_over(s):
                 best = max(best, min(most, axis.vector))  # walked in whole vectors, wherever rows begin
+            if axis.block == 1 or axis.name not in varies_over(s) or _told(s, axis.name):
+                continue
             terms = dict(linear_terms(s.index))
-            if (
-                axis.block > 1
-                and terms.pop(axis.symbol, None) == 1
-                and not any(axis.symbol in symbols(t) for t in terms)
-            ):
+            if any(axis.symbol in symbols(t) for t in terms if t != axis.symbol):
+                best = max(best, self._together(s.index, axis, min(most, axis.block & -axis.block)))
+            elif terms.pop(axis.symbol, None) == 1:
                 steps = [k * math.prod(self.sizes.get(x.name, 1) for x in symbols(t)) for t, k in terms.items()]
                 even = math.gcd(most, axis.block, *steps)
                 best = max(best, even & -even)
         return best
+
+    def _together(self, index: Expr, axis: Axis, most: int) -> int:
+        """How many lanes along an axis lie side by side from an aligned place on, wherever the other indices are."""
+        others = [x.name for x in symbols(index) if x.name != axis.name and x.name not in self.sizes] or [axis.name]
+        while most > 1:
+            apart = max(1, self.extents[axis.name] // (PLACES * most)) * most
+            firsts = [k * apart for k in range(PLACES) if k * apart + most <= self.extents[axis.name]]
+            for other in others:
+                at = dict(self.sizes) | {name: int(name == other) for name in others}
+                places = [[evaluate(index, at | {axis.name: first + k}) for k in range(most)] for first in firsts]
+                if any(p[0] % most or p != list(range(p[0], p[0] + most)) for p in places):
+                    break
+            else:
+                return most
+            most //= 2
+        return most
 
     def _count(self, s: Stmt, work: dict[str, float]) -> None:
         if isinstance(s, Let):

@@ -45,6 +45,9 @@ WARP_ROW = 1024
 ROW_BYTES = 48 << 10
 """A softmax keeps rows of up to so many bytes on chip."""
 
+PASSES = 3
+"""Times that a softmax passes over a row that it does not keep."""
+
 SOFTMAX_AT_ONCE = 2
 """Rows that a unit takes at once in a softmax."""
 
@@ -128,10 +131,11 @@ def _reduced(found: Asked, node: Node, target: str, largest: int, sizes: Mapping
     if largest < count:
         return replace(found, single=max(found.single, count), meets=1)
     # Something of every element goes on, so that each row waits for its own sum.
+    length = count // max(rows, 1)
     innermost = max((k for k, d in enumerate(shape) if d > 1), default=0)
     if innermost not in node.attr("axes"):
-        return replace(found, across=max(found.across, count), meets=1)
-    length = count // max(rows, 1)
+        steps = PASSES * length if target in SOFTMAXES else 0
+        return replace(found, across=max(found.across, count), steps=max(found.steps, steps), meets=1)
     if target in SOFTMAXES:
         return _softmax(found, rows, length, found.bytes // 2)
     if target not in (NORM, GROUPS):
@@ -149,8 +153,11 @@ def _softmax(found: Asked, rows: int, length: int, read: int) -> Asked:
     if length <= WARP_ROW:
         return replace(found, meets=1)
     span = read // max(rows, 1)
-    again = 2 * read if span > ROW_BYTES else 0
-    return replace(found, single=rows * length // 2, rows=rows, meets=1, again=again, span=span)
+    if span <= ROW_BYTES:
+        return replace(found, single=rows * length // 2, rows=rows, meets=1, span=span)
+    # Read in vectors, every time: the wider the elements, the fewer at once.
+    single = round(rows * length * min(1.0, span / length / 4))
+    return replace(found, single=single, rows=rows, meets=1, again=(PASSES - 1) * read, span=span)
 
 
 def _scanned(found: Asked, node: Node, sizes: Mapping[str, int]) -> Asked:

@@ -53,6 +53,7 @@ class Fit:
     special     how many times the measured exp, erf and div take within a kernel
     step        seconds that a program waits for memory before its first result
     meet        seconds of one meeting of a program's warps
+    turn        seconds of one turn of a loop that waits for what it reads
     registers   registers of a thread for each element that it holds; `base` for none
     requests    memory instructions of a warp that one unit takes a second
     slack       how many times the time of its bytes a kernel of the library takes
@@ -66,23 +67,24 @@ class Fit:
     lost        share of the last-level cache from which on what is read again is lost
     """
 
-    sharp: float = 8.31
-    near: float = 1.19
-    slots: float = 0.554
-    special: float = 0.616
-    step: float = 1.23e-6
-    meet: float = 0.363e-6
-    registers: float = 0.33
-    base: float = 40.6
-    requests: float = 0.29e9
-    slack: float = 1.14
-    single: float = 95.5
-    across: float = 264.0
-    walk: float = 0.39e-6
-    norm: float = 2.2e-6
-    each: float = 0.5e-6
-    join: float = 1.93e-6
-    warps: float = 10.6
+    sharp: float = 13.2
+    near: float = 1.2
+    slots: float = 0.656
+    special: float = 0.768
+    step: float = 1.26e-6
+    meet: float = 0.307e-6
+    turn: float = 1.62e-6
+    registers: float = 0.34
+    base: float = 43.1
+    requests: float = 0.278e9
+    slack: float = 1.16
+    single: float = 92.0
+    across: float = 250.0
+    walk: float = 0.374e-6
+    norm: float = 2.02e-6
+    each: float = 0.401e-6
+    join: float = 1.99e-6
+    warps: float = 12.0
     lost: float = 0.5
 
 
@@ -112,7 +114,7 @@ def predicted(f: Features, profile: DeviceProfile, fit: Fit = FITTED) -> Estimat
     special = sum(n / rates[op] for op, n in (("exp", f.exp), ("erf", f.erf), ("div", f.div)) if op in rates)
     arithmetic = (f.slots / (fit.slots * profile.flops_of("f32") / 2) + fit.special * special) / share
     waves = max(1.0, f.programs / at_once)
-    waiting = waves * (fit.step + fit.meet * f.meets)
+    waiting = waves * (fit.step + fit.meet * f.meets + fit.turn * f.turns)
     parts = (("memory", memory), ("cache", cache), ("arithmetic", arithmetic), ("waiting", waiting))
     work = sum(seconds**fit.sharp for _, seconds in parts) ** (1 / fit.sharp)
     launch = profile.replay or profile.launch
