@@ -257,6 +257,17 @@ def test_one_pass_keeps_the_contract(region: str, shape: tuple[int, ...], axis: 
         online.check(outputs, {inputs[0]: array}, cases.run(kernel, [array]))
 
 
+@pytest.mark.parametrize("cols", (77, 256))
+@pytest.mark.parametrize("dtype", (F32, F16), ids=str)
+def test_sums_of_exponentials_of_a_row_in_one_step(dtype: DType, cols: int) -> None:
+    inputs, outputs = online.REGIONS["logsumexp"](dtype, (9, cols), 1)
+    kernel, _ = cases.lowered(inputs, outputs)
+    assert kernel.family == "row, streamed" and "weighed" not in emit(kernel).text
+    for make in online.DATA.values():
+        array = make((9, cols), 1).astype(dtype.numpy)
+        online.check(outputs, {inputs[0]: array}, cases.run(kernel, [array]))
+
+
 @pytest.mark.parametrize("shape", ("odd rows", "columns", "apart, the longest first"))
 @pytest.mark.parametrize("region", parts.REGIONS)
 def test_parts(region: str, shape: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -368,13 +368,26 @@ def test_rows_and_blocks_that_no_program_holds_are_refused(shape: tuple[int, int
 def test_a_flat_map_has_one_axis_and_a_bias_two() -> None:
     assert [a.extent for a in lowered(*flat_map(), CPU)[0].axes] == [105]
     assert [a.extent for a in lowered(*bias_map(), CPU)[0].axes] == [24, 33]
-    assert lowered(*bias_map(), GPU)[0].axes == (Axis("row", 24, Role.GRID, 32), Axis("col", 33, Role.GRID, 64))
+    assert lowered(*bias_map(), GPU)[0].axes == (Axis("row", 24, Role.GRID, 8), Axis("col", 33, Role.GRID, 64))
 
 
 def test_short_rows_share_a_program_on_a_gpu() -> None:
-    x = _in("x", 1000, 64)
-    kernel, _ = lowered([x], [softmax(x)], GPU)
-    assert kernel.axes[0].block == 16 and kernel.axes[1] == Axis("col", 64, Role.TILE, 64)
+    for rows, together in ((10000, 16), (1000, 8), (100, 8)):
+        x = _in("x", rows, 64)
+        kernel, _ = lowered([x], [softmax(x)], GPU)
+        assert kernel.axes[0].block == together and kernel.axes[1] == Axis("col", 64, Role.TILE, 64)
+
+
+def test_little_work_is_spread_over_the_units_of_a_gpu() -> None:
+    x, many = _in("x", 4096), _in("x", 1 << 22)
+    kernel, _ = lowered([x], [b.apply("exp", x)], GPU)
+    assert (kernel.axes[0].block, kernel.warps) == (512, 4)
+    kernel, _ = lowered([many], [b.apply("exp", many)], GPU)
+    assert (kernel.axes[0].block, kernel.warps) == (2048, 8)
+    for rows, found in ((64, (1, 4)), (1 << 16, (2, 2))):
+        x = _in("x", rows, 512)
+        kernel, _ = lowered([x], [softmax(x)], GPU)
+        assert (kernel.axes[0].block, kernel.warps) == found
 
 
 def _stores(kernel: Kernel) -> list[Store]:

@@ -7,6 +7,7 @@ the end, in a fixed order.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -160,6 +161,16 @@ def expsum(x: Operand, own: Callable[[str], str]) -> Carried:
     highest = own(f"{x.text}_highest")
     keep = ", keep_dims=True" if x.along else ""
     given = x.masked(x.text, 'float("-inf")')
+    if not x.along and x.dtype is F32 and isinstance(x.count, int) and x.count <= x.block:  # no lanes from step to step
+        return Carried(
+            (f"{top} = tl.full((), {lowest}, {kind})", f"{total} = tl.full((), 0.0, {kind})"),
+            (
+                f"{top} = nan_max({top}, tl.reduce({given}, {x.lane}, nan_max))",
+                f"{total} = {total} + tl.sum(tl.exp2(({given} - {top}) * {math.log2(math.e)}))",
+            ),
+            (),
+            {"expsum": total, "max": f'tl.where({total} == 0, float("-inf"), {top})'},
+        )
     shape, update = (f"({x.folded},)", "weighed_together") if x.folded else (x.shape, "weighed")
     return Carried(
         (f"{top} = tl.full({shape}, {lowest}, {kind})", f"{total} = tl.full({shape}, 0.0, {kind})"),

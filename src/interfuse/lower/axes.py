@@ -46,6 +46,9 @@ WIDE_SCANS = 16
 CARRIED_BYTES = 16
 """What an element of a step of `STEP` may carry from step to step: more, and a thread's registers do not hold it."""
 
+SMALLEST = 512
+"""Elements of a program at least where there are few of them."""
+
 PAIR = 2
 """Columns of a thread that scans: four bytes at least, the fewest that are fetched ahead."""
 
@@ -59,11 +62,11 @@ def map_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
         return (Axis("row", rows, Role.GRID), Axis("col", cols, Role.SERIAL, target.lanes))
     block = lanes_for(cols, target.tile_elements)
     if rows == 1:
-        return (Axis("col", cols, Role.GRID, block),)
+        return (Axis("col", cols, Role.GRID, _spread(cols, block, 1, target)),)
     tile = target.tile_elements
     if 4 * block <= tile and wrap(rows).hi * block >= 4 * target.programs * tile:
         tile *= 2  # many short rows: the larger the tile, the more of what rows share is read once
-    together = lanes_for(rows, tile // block)
+    together = _spread(rows, lanes_for(rows, tile // block), block, target)
     return (Axis("row", rows, Role.GRID, together), Axis("col", cols, Role.GRID, block))
 
 
@@ -75,7 +78,7 @@ def row_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
     if domain.longest > target.row_elements:
         return (Axis("row", domain.rows, Role.GRID), Axis("col", cols, Role.SERIAL, target.tile_elements))
     block = power(domain.longest)
-    together = lanes_for(domain.rows, target.tile_elements // 2 // block)
+    together = _spread(domain.rows, lanes_for(domain.rows, target.tile_elements // 2 // block), block, target)
     return (Axis("row", domain.rows, Role.GRID, together), Axis("col", cols, Role.TILE, block))
 
 
@@ -296,6 +299,15 @@ def beside(domain: Domain, target: Target) -> int:
         return target.lanes * (4 if wrap(domain.kept).hi >= 4 * target.programs * target.lanes else 1)
     pieces = max(1, -(-target.programs // rows), -(-inner // target.columns))
     return -(-inner // (pieces * target.lanes)) * target.lanes
+
+
+def _spread(extent: Dim, lanes: int, beside: int, target: Target) -> int:
+    """The lanes of an axis, or fewer, `SMALLEST` elements of a program at least, where there is little for all units:
+    the less code a program has, the sooner it has fetched that. `beside` are the lanes of the other axis.
+    """
+    while lanes * beside > SMALLEST and lanes > 1 and wrap(extent).hi < target.programs * lanes:
+        lanes //= 2
+    return lanes
 
 
 def lanes_for(extent: Dim, most: int) -> int:

@@ -31,6 +31,9 @@ TEAM_WARPS, TEAM_EACH, AT_ONCE = 4, 32, 8
 do something meanwhile. Elements of a thread where each team has one row; programs of a unit at once.
 """
 
+UNIT_WARPS = 64
+"""Warps that a GPU's unit has room for."""
+
 ALIGNED = 8
 """Elements that rows begin at multiples of where they are read in vectors."""
 
@@ -94,7 +97,20 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
         carried = narrow and (family == "column, streamed" or (family == "row, streamed" and not wide))
         large = family == "map" and elements > GPU.tile_elements
         each = 512 if coded or carried or large or axes[-1].role is Role.TILE else 256
-    return min(16, max(1, elements // each))
+    warps = min(16, max(1, elements // each))
+    at_once = family in ("map", "row, resident") or (weighed and wrap(axes[-1].extent).hi <= axes[-1].block)
+    return _more(warps, elements, axes) if at_once else warps
+
+
+def _more(warps: int, elements: int, axes: tuple[Axis, ...]) -> int:
+    """Warps of a program that takes all it has at once: twice as many for as long as those of all programs are on the
+    device together, so that each has less to do one thing after the other.
+    """
+    programs = math.prod(-(-wrap(a.extent).hi // a.block) for a in axes if a.role is Role.GRID)
+    room = min(8, GPU.programs * UNIT_WARPS // max(1, programs))
+    while 2 * warps <= room and elements >= 2 * warps * (128 if warps < 4 else 256):
+        warps *= 2
+    return warps
 
 
 def _across(axes: tuple[Axis, ...], body: list[Stmt]) -> bool:
