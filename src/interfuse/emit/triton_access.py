@@ -7,6 +7,8 @@ Triton gives each thread as many neighbours as one of its accesses can take at o
 anywhere but what they share, such as weights, begins with a vector, every access of the rows would pay for it: each
 thread would ask for its neighbours one by one, and a warp for pieces of many lines. So the number of the program along
 an axis that a launch does not have, 0, is added to the places that begin with a vector.
+
+Of the results of parts that a program joins for itself it asks for no more than it uses.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from interfuse.ir.index import Expr, const, mod, symbols
-from interfuse.lower.kernel import Axis, Kernel, Load, Loop, Role, Store, step_along, walk
+from interfuse.lower.kernel import PART, Axis, Kernel, Let, Load, Loop, Role, Store, Value, operands, step_along, walk
 from interfuse.lower.vectors import VECTOR_BYTES
 
 
@@ -65,3 +67,21 @@ def hides(kernel: Kernel) -> frozenset[Expr]:
             if axis.extent % vector:
                 begins[mod(s.index - axis.symbol, vector) is const(0)].add(s.index)
     return frozenset(begins[True]) if begins[False] else frozenset()
+
+
+def wanted(kernel: Kernel) -> dict[Load, Value]:
+    """The loads of parts of which nothing is used but where a value known before is true, with that value, which is the
+    same for neighbours in memory.
+    """
+    statements, found = walk(kernel.body), dict[Load, Value]()
+    for k, s in enumerate(statements):
+        if not isinstance(s, Load) or PART not in s.out.axes:
+            continue
+        users = [u for u in dict.fromkeys(statements) if s.out in operands(u)]
+        before = {m.out for m in statements[:k] if isinstance(m, (Let, Load))}
+        for u in users if len(users) == 1 else []:
+            if isinstance(u, Let) and u.op == "where" and u.args.index(s.out) == 1 and u.args[0] in before:
+                axes = map(kernel.axis, u.args[0].axes)
+                if all(a.block == 1 or step_along(s, a.symbol) not in (0, 1, -1, None) for a in axes):
+                    found[s] = u.args[0]
+    return found

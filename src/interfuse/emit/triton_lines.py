@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 from interfuse.base.text import Writer
 from interfuse.emit import triton_prelude as prelude
 from interfuse.emit import triton_team
-from interfuse.emit.triton_access import hides, read_again
+from interfuse.emit.triton_access import hides, read_again, wanted
 from interfuse.emit.triton_counted import is_counted
 from interfuse.emit.triton_index import INT32, index_text, wide_symbols
 from interfuse.emit.triton_known import Known
@@ -76,6 +76,7 @@ class Lines:
         self._piece: Piece | None = None
         self._loop: Loop | None = None
         self._again = read_again(kernel)
+        self._wanted = wanted(kernel)
         hidden = hides(kernel)
         self.nothing = self._own("nothing") if hidden else ""
         self._hidden = hidden
@@ -191,7 +192,8 @@ class Lines:
             self._load_shared(s, self._shared[s])
             return
         dtype, lanes = self.kernel.param(s.param).dtype, self._mask(varies_over(s), "near")
-        mask = " & ".join(filter(None, (lanes, self._within(s.within), *map(self._look_up, s.picks))))
+        used = self._operand(self._wanted[s]) if s in self._wanted else ""
+        mask = " & ".join(filter(None, (lanes, used, self._within(s.within), *map(self._look_up, s.picks))))
         other = f", other={prelude.literal(float('nan') if dtype.is_float else 0, dtype)}" if s.picks else ""
         place, over = self._at(s.param, s.index, s.within), varies_over(s) & self.lanes.keys()
         if over and any(x.axis.among and x.axis.block > 1 and name not in over for name, x in self.lanes.items()):

@@ -102,7 +102,9 @@ def column_axes(domain: Domain, target: Target, scanned: int, light: bool, narro
     lanes = lanes_for(domain.inner, most)
     while lanes > target.lanes and wrap(domain.kept).hi < 2 * target.programs * lanes:
         lanes //= 2
-    step = target.tile_elements // lanes
+    # What several carry is joined between warps at the end: the fewer these are, the sooner.
+    deep = narrow and not light and wrap(domain.kept).hi >= 2 * target.programs * lanes
+    step = target.tile_elements // (2 * lanes if deep else lanes)
     row = Axis("row", domain.cols, Role.TILE if held else Role.SERIAL, power(cols) if held else step)
     return (*outer, Axis("col", domain.inner, Role.GRID, lanes), row)
 

@@ -39,6 +39,22 @@ ALIGNED = 8
 
 
 def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) -> int:
+    """Warps of a program: what its tile asks for. Where it takes all it has at once, twice as many for as long as those
+    of all programs are on the device together, eight at most, so that each has less to do one thing after the other.
+    """
+    warps, elements = _for_tile(family, axes, statements), power(math.prod(a.block for a in axes))
+    sums = any(isinstance(s, Reduce) and s.op == "expsum" for s in walk(statements))
+    one_step = family == "row, streamed" and sums and wrap(axes[-1].extent).hi <= axes[-1].block
+    if not one_step and family not in ("map", "row, resident"):
+        return warps
+    programs = math.prod(-(-wrap(a.extent).hi // a.block) for a in axes if a.role is Role.GRID)
+    room = min(8, GPU.programs * UNIT_WARPS // max(1, programs))
+    while 2 * warps <= room and elements >= 2 * warps * (128 if warps < 4 else 256):
+        warps *= 2
+    return warps
+
+
+def _for_tile(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) -> int:
     """Warps for the tile of one program, between one and sixteen.
 
     Eight elements a thread; sixteen where they are written in bytes, where element-wise work has a larger tile, where
@@ -97,20 +113,7 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
         carried = narrow and (family == "column, streamed" or (family == "row, streamed" and not wide))
         large = family == "map" and elements > GPU.tile_elements
         each = 512 if coded or carried or large or axes[-1].role is Role.TILE else 256
-    warps = min(16, max(1, elements // each))
-    at_once = family in ("map", "row, resident") or (weighed and wrap(axes[-1].extent).hi <= axes[-1].block)
-    return _more(warps, elements, axes) if at_once else warps
-
-
-def _more(warps: int, elements: int, axes: tuple[Axis, ...]) -> int:
-    """Warps of a program that takes all it has at once: twice as many for as long as those of all programs are on the
-    device together, so that each has less to do one thing after the other.
-    """
-    programs = math.prod(-(-wrap(a.extent).hi // a.block) for a in axes if a.role is Role.GRID)
-    room = min(8, GPU.programs * UNIT_WARPS // max(1, programs))
-    while 2 * warps <= room and elements >= 2 * warps * (128 if warps < 4 else 256):
-        warps *= 2
-    return warps
+    return min(16, max(1, elements // each))
 
 
 def _across(axes: tuple[Axis, ...], body: list[Stmt]) -> bool:
