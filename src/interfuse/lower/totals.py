@@ -11,7 +11,7 @@ from __future__ import annotations
 from interfuse.ir.index import product, unwrap
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
-from interfuse.ir.ops import REDUCES, SCANS
+from interfuse.ir.ops import ELEMENTWISE, REDUCES, SCANS, TABLE
 from interfuse.lower.domain import digits_of, domain_of, inside, reduced
 from interfuse.lower.split import split
 from interfuse.lower.target import Target
@@ -38,7 +38,7 @@ def totals(work: Work, target: Target) -> tuple[Work, ...]:
         return ()
     late = _above(nodes, set(ends))
     early = _above(nodes, {n for n in kinds if n not in ends})
-    taken = dict.fromkeys(n.inputs[0] for n in ends if n.inputs[0] not in late)
+    taken = dict.fromkeys(_narrowest(n.inputs[0], work.inputs) for n in ends if n.inputs[0] not in late)
     given = tuple(n for n in taken if n in early or _narrows(n, work.inputs))
     if early.isdisjoint(given):
         return ()
@@ -59,6 +59,23 @@ def totals(work: Work, target: Target) -> tuple[Work, ...]:
         tuple(work.outputs[k] for k in last), work.inputs | frozenset(given), layouts, tuple(roots[k] for k in last)
     )
     return one, *(split(two, target) or (two,))
+
+
+def _narrowest(node: Node, inputs: frozenset[Node]) -> Node:
+    """The narrower value that alone tells `node`, element by element, as far down as there is one: one program reads
+    what is given of all rows.
+    """
+    while node not in inputs and TABLE[node.op].band == ELEMENTWISE:
+        told = {
+            i for i in node.inputs if i in inputs or any(m in inputs for n in inside((i,), inputs) for m in n.inputs)
+        }
+        if len(told) != 1:
+            break
+        (below,) = told
+        if below in inputs or below.size != node.size or below.dtype.bytes >= node.dtype.bytes:
+            break
+        node = below
+    return node
 
 
 def _narrows(node: Node, inputs: frozenset[Node]) -> bool:
