@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from interfuse.emit.triton_prelude import operator_text
@@ -79,6 +79,11 @@ class _Uses:
             terms = self.maker.get(terms.args[1])
         return made.op == "sum" and self.weight(terms)
 
+    def scaled(self, value: Value, weights: Collection[Value]) -> bool:
+        """True for one of the weights, or a multiple of it."""
+        made = self.maker.get(value)
+        return value in weights or (isinstance(made, Let) and made.op == "mul" and made.args[0] in weights)
+
     def curve(self, s: Let) -> bool:
         """True for a sigmoid or a normal distribution's curve of whose digits, or tails, nobody sees much."""
         tails = s.op == "normal_cdf" and not any(isinstance(u, Store) for u in self.users[s.out])
@@ -88,6 +93,8 @@ class _Uses:
         """True for exp(x - max of a row) in f32."""
         apart = self.maker.get(s.args[0]) if isinstance(s, Let) and s.op == "exp" and s.out.dtype is F32 else None
         top = self.maker.get(apart.args[1]) if isinstance(apart, Let) and apart.op == "sub" else None
+        if isinstance(top, Let) and top.op == "maximum":  # with the lowest number, so that -inf has a distance
+            top = self.maker.get(top.args[0])
         return isinstance(top, Reduce) and top.op == "max"
 
 
@@ -102,7 +109,7 @@ def narrowed(kernel: Kernel) -> tuple[Kernel, bool]:
         for s in walk(kernel.body)
         if isinstance(s, Let)
         and s.op == "div"
-        and s.args[0] in weights
+        and uses.scaled(s.args[0], weights)
         and uses.is_sum(s.args[1])
         and uses.coarse(s.out)
     }

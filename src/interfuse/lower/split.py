@@ -114,8 +114,8 @@ def _longest(digits: Digits) -> int:
 
 class Cut:
     """One reduction of a domain in parts: what each part gives (`of_parts`, with a dimension for the parts), and what
-    the elements after them give (`of_rest`; nothing where there are none). `axis` is the dimension of the parts, `axes`
-    are those that are reduced where parts are joined.
+    the elements after them give (`of_rest`; nothing where there are none). `head` is what is reduced with a dimension
+    for the parts, `axis`; `axes` are those that are reduced where parts are joined.
     """
 
     def __init__(self, node: Node, digits: Digits, parts: Parts) -> None:
@@ -128,12 +128,12 @@ class Cut:
         self.axes = tuple(k for k, d in enumerate(digits) if d.kind == "col")
         whole = parts.count * parts.width
         flat = b.reshape(x, (*before, whole + parts.rest, *after))
-        self._head = b.reshape(_piece(flat, self.axis, 0, whole), (*before, parts.count, parts.width, *after))
+        self.head = b.reshape(_piece(flat, self.axis, 0, whole), (*before, parts.count, parts.width, *after))
         self._tail = _piece(flat, self.axis, whole, parts.rest) if parts.rest else None
 
     def of_parts(self, op: str) -> Node:
         """The reduction `op` of each part."""
-        return b.reduce(op, self._head, (self.axis + 1,), hint=f"{self.node.hint or op}_parts")
+        return b.reduce(op, self.head, (self.axis + 1,), hint=f"{self.node.hint or op}_parts")
 
     def of_rest(self, op: str) -> Node | None:
         """The reduction `op` of what comes after the parts."""

@@ -79,11 +79,11 @@ def _of_variance(spread: Node, x: Node, axes: Axes, correction: float) -> Node:
 
 def _centring(node: Node, inputs: frozenset[Node]) -> Pair | None:
     """(x, axes) where `node` is x less its own mean over axes."""
-    found = _reduced_operand(node, "mean", inputs) if node.op == "sub" else None
+    found = reduced_operand(node, "mean", inputs) if node.op == "sub" else None
     return None if found is None else (node.inputs[0], found.attr("axes"))
 
 
-def _reduced_operand(node: Node, op: str, inputs: frozenset[Node]) -> Node | None:
+def reduced_operand(node: Node, op: str, inputs: frozenset[Node]) -> Node | None:
     """The reduction `op` of the first operand that the second operand spreads over it again, if that is what it is.
 
     A mean that is NaN where it would be infinite counts as the mean: an infinite element's distance from it is NaN.
@@ -167,7 +167,7 @@ def _exponentials(node: Node, inputs: frozenset[Node]) -> tuple[Node, bool] | No
     apart = node.inputs[0].inputs[0]
     if apart in inputs or apart.op != "sub":
         return None
-    plain = _reduced_operand(apart, "max", inputs)
+    plain = reduced_operand(apart, "max", inputs)
     top = plain or _finite_maximum(apart, inputs)
     return (top, plain is None) if top is not None and top.attr("axes") == node.attr("axes") else None
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import F32
 from interfuse.ir.index import product, wrap
@@ -19,7 +21,7 @@ from interfuse.lower.axes import power
 from interfuse.lower.domain import Domain, bytes_read, find, inside, width
 from interfuse.lower.kernel import PLACES
 from interfuse.lower.split import ALIGNED, Cut, Parts, replaced
-from interfuse.lower.statistics import expand_statistics, join_statistics
+from interfuse.lower.statistics import expand_statistics, join_statistics, reduced_operand
 from interfuse.lower.target import MOST_MATES, Target
 from interfuse.lower.work import Work
 
@@ -47,7 +49,10 @@ def team(work: Work, target: Target) -> Work | None:
     first = [n for n in nodes if n.op in REDUCES and not any(m.op in REDUCES for m in inside(n.inputs, work.inputs))]
     cuts = [Cut(n, domain.digits, Parts(mates, wrap(domain.cols).hi // mates, 0)) for n in first]
     given = tuple(dict.fromkeys(c.of_parts(op) for c in cuts for op in c.needs))
-    ends = replaced(roots, work.inputs, {c.node: c.joined() for c in cuts})
+    joined = {c.node: c.joined() for c in cuts}
+    if all(r.dtype.is_narrow for r in roots):  # nobody sees what rounding twice costs
+        joined |= _scaled_weights(nodes, work, cuts)
+    ends = replaced(roots, work.inputs, joined)
     ends = expand_statistics(ends, work.inputs | frozenset(given))
     ahead = frozenset(n for n in inside(ends, work.inputs | frozenset(given)) if n.op in REDUCES)
     if any(width(n.inputs[0].shape, n.attr("axes")) != mates for n in ahead):
@@ -78,7 +83,29 @@ def _held(given: Node) -> Node:
     if given.op != "expsum":
         return given
     x, axes = given.inputs[0], given.attr("axes")
-    top = b.reduce("max", x, axes)
-    weights = b.apply("exp", b.apply("sub", x, b.spread_over(top, x, axes)), hint="weight")
-    total, lowest = b.reduce("sum", weights, axes, hint=given.hint), b.like(float("-inf"), top)
-    return b.apply("where", b.apply("eq", top, lowest), b.like(0, top), total, hint=given.hint)  # -inf adds nothing
+    return b.reduce("sum", _weights(x, b.reduce("max", x, axes), axes)[0], axes, hint=given.hint)
+
+
+def _weights(x: Node, top: Node, axes: tuple[int, ...]) -> tuple[Node, Node]:
+    """Exponentials of distances from a share's maximum, 0 of -inf, and what the distances are measured from."""
+    lowest = b.like(float(np.finfo(x.dtype.numpy).min), top)
+    start = b.apply("maximum", top, lowest, hint="top")
+    return b.apply("exp", b.apply("sub", x, b.spread_over(start, x, axes)), hint="weight"), start
+
+
+def _scaled_weights(nodes: list[Node], work: Work, cuts: list[Cut]) -> dict[Node, Node]:
+    """Exponentials of distances from a row's maximum, from those that are held of its shares and a factor a share."""
+    tops = {c.node: c for c in cuts if c.node.op == "max"}
+    found = {}
+    for n in nodes:
+        apart = n.inputs[0] if n.op == "exp" else None
+        top = reduced_operand(apart, "max", work.inputs) if apart is not None and apart.op == "sub" else None
+        if apart is not None and top in tops:
+            cut = tops[top]
+            weights, start = _weights(cut.head, cut.of_parts("max"), (cut.axis + 1,))
+            factor = b.apply(
+                "exp", b.apply("sub", start, b.spread_over(cut.joined(), start, (cut.axis,))), hint="factor"
+            )
+            whole = b.apply("mul", weights, b.spread_over(factor, weights, (cut.axis + 1,)))
+            found[n] = b.reshape(whole, n.shape)
+    return found
