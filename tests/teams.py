@@ -21,7 +21,7 @@ from interfuse.lower.target import GPU, Target
 from interfuse.lower.team import team
 from interfuse.lower.work import Work
 
-SMALL: Target = replace(GPU, row_elements=128, share=256)
+SMALL: Target = replace(GPU, row_elements=128, share=256, programs=1)
 """A GPU whose programs hold little, so that short rows are shared."""
 
 ROUNDS = 200

@@ -81,7 +81,7 @@ def test_a_launch_is_cooperative_and_of_whole_teams(device: Device) -> None:
     TeamLauncher(own)(own.tensors)
     device.units = 3
     TeamLauncher(own)(own.tensors)
-    assert [grid for grid, _ in own.calls] == [4 * 4, 4 * 1], "16 of 20 programs at once, then 6 that are no two teams"
+    assert [grid for grid, _ in own.calls] == [4 * 3, 4 * 1], "five rows in two rounds, then six programs at once"
 
 
 def test_few_rows_take_as_many_programs_as_they_need(device: Device) -> None:

@@ -34,6 +34,9 @@ class Resources:
             return None
 
 
+QUARTERS = 4
+"""Parts of a unit, each with registers of its own."""
+
 MOST_PROGRAMS, RESERVED = 32, 1 << 10
 """Programs that a unit holds whatever they need, and bytes of shared memory that the device keeps for each."""
 
@@ -41,9 +44,9 @@ MOST_PROGRAMS, RESERVED = 32, 1 << 10
 def programs_at_once(resources: Resources, profile: DeviceProfile) -> int:
     """How many programs a unit of the device holds at once, by registers, shared memory and threads; 0 = cannot run."""
     threads = resources.warps * profile.lanes
-    # Registers are given to whole warps in pieces of eight a thread.
-    registers = -(-max(resources.registers, 1) // 8) * 8 * threads
-    limits = [profile.threads // threads, profile.registers // registers]
+    # Registers are given to whole warps in pieces of eight a thread, by the quarter of a unit that runs the warp.
+    registers = -(-max(resources.registers, 1) // 8) * 8 * profile.lanes
+    limits = [profile.threads // threads, QUARTERS * (profile.registers // QUARTERS // registers) // resources.warps]
     if resources.shared:
         limits.append(profile.shared_unit // resources.shared)
     return min(limits)

@@ -26,9 +26,10 @@ from interfuse.lower.target import (
 THREAD_BYTES = 128
 """What a thread reads a step beside the sums of columns that it keeps."""
 
-TEAM_WARPS, TEAM_EACH, AT_ONCE = 4, 32, 8
+TEAM_WARPS, TEAM_EACH, MANY = 4, 64, 1 << 10
 """Warps of a program whose team takes rows in turn: the fewer, the less they wait for each other, and the more teams
-do something meanwhile. Elements of a thread where each team has one row; programs of a unit at once.
+do something meanwhile. Elements of a thread where each unit has one program; rows from which on the next one is fetched
+ahead: it takes registers, so that there are fewer teams.
 """
 
 UNIT_WARPS = 64
@@ -69,7 +70,7 @@ def _for_tile(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...])
     """
     body = walk(statements)
     if family == "row, in teams":
-        return TEAM_WARPS if _in_rounds(axes) else max(TEAM_WARPS, axes[-1].block // TEAM_EACH // 32)
+        return _of_a_team(axes)
     if family == "mixed":
         return min(16, max(1, _step_bytes(axes, statements) // THREAD_BYTES // 32))
     elements = power(math.prod(a.block for a in axes))
@@ -130,17 +131,18 @@ def _read(s: Load | Store) -> tuple[str, Expr] | None:
     return (s.param, s.index) if isinstance(s, Load) else None
 
 
-def _in_rounds(axes: tuple[Axis, ...]) -> bool:
-    """True where there are more rows than teams at once."""
-    return math.prod(wrap(a.extent).hi for a in axes if a.role in (Role.GRID, Role.TEAM)) > AT_ONCE * GPU.programs
-
-
 def _is_slow(axis: Axis, body: list[Stmt], lanes: int) -> bool:
     """True where rows are scanned element by element, or where those of narrow elements that a program has to itself
     are read so.
     """
     scans = any(isinstance(s, Scan) for s in body)
     return _one_by_one(axis, body) and (scans or (lanes == 1 and _is_narrow(axis, body)))
+
+
+def _of_a_team(axes: tuple[Axis, ...]) -> int:
+    """Warps of a program that works in a team."""
+    alone = math.prod(wrap(a.extent).hi for a in axes if a.role in (Role.GRID, Role.TEAM)) <= GPU.programs
+    return max(TEAM_WARPS, axes[-1].block // TEAM_EACH // 32) if alone else TEAM_WARPS
 
 
 def _one_by_one(axis: Axis, body: Iterable[Stmt]) -> bool:
@@ -188,7 +190,7 @@ def stages_of(family: str, axes: tuple[Axis, ...], body: tuple[Stmt, ...], targe
     has few programs that walk columns, each has as many under way as they need together.
     """
     if family == "row, in teams":
-        return 2 if _in_rounds(axes) else 1
+        return 2 if wrap(axes[0].extent).hi >= MANY else 1
     loops = [s for s in body if isinstance(s, Loop)]
     sums = any(isinstance(s, Reduce) and s.op == "expsum" for s in walk(body))
     again = family == "row, streamed" and len(loops) > 1 and sums

@@ -20,7 +20,7 @@ from interfuse.ir.ops import REDUCES, SCANS
 from interfuse.lower.axes import power
 from interfuse.lower.domain import Domain, bytes_read, find, inside, width
 from interfuse.lower.kernel import PLACES
-from interfuse.lower.split import ALIGNED, Cut, Parts, replaced
+from interfuse.lower.split import Cut, Parts, replaced
 from interfuse.lower.statistics import expand_statistics, join_statistics, reduced_operand
 from interfuse.lower.target import MOST_MATES, Target
 from interfuse.lower.work import Work
@@ -28,8 +28,8 @@ from interfuse.lower.work import Work
 FULL = 0.5
 """The part of its lanes that a program fills at least: what a team leaves idle, nobody else uses."""
 
-NARROW, MANY = 2, 1 << 10
-"""Bytes that are read for an element, and rows, from which on a program holds half or all of a share."""
+NARROW, VECTOR = 2, 8
+"""Bytes read for an element up to which a program holds a whole share; elements that shares begin at multiples of."""
 
 
 def team(work: Work, target: Target) -> Work | None:
@@ -62,20 +62,20 @@ def team(work: Work, target: Target) -> Work | None:
 
 
 def mates_of(domain: Domain, read: int, target: Target) -> int:
-    """The programs of a team: as many as share a row evenly, fill their lanes and hold about what the target says each,
-    or half of that where more than `NARROW` bytes are `read` for an element, or teams take few rows in turn and would
-    not end together. 0 where a program holds a row by itself, or none does.
+    """The programs of a team: as many as share a row evenly, fill their lanes and hold about what the target says each:
+    half of it where more than `NARROW` bytes are `read` for an element, twice as much where there are units enough for
+    all rows then. 0 where a program holds a row by itself, or none does.
     """
     rows, cols = domain.rows, domain.cols
     if not isinstance(rows, int) or not isinstance(cols, int) or domain.inner != 1 or domain.parts:
         return 0
     if cols <= target.row_elements:
         return 0
-    even = [k for k in range(2, MOST_MATES + 1) if cols % (k * ALIGNED) == 0 and cols // k <= 2 * target.share]
-    filled = {k: cols // k / power(cols // k) for k in even}
-    full = [k for k in even if filled[k] >= FULL]
-    share = target.share // 2 if read > NARROW or rows < MANY else target.share
-    return min(full, key=lambda k: (abs(power(cols // k) - share), k), default=0)
+    at_once = rows * cols <= target.programs * 2 * target.share
+    share = 2 * target.share if at_once else target.share // 2 if read > NARROW else target.share
+    even = [k for k in range(2, MOST_MATES + 1) if cols % (k * VECTOR) == 0 and cols // k <= 2 * target.share]
+    full = [k for k in even if cols // k >= FULL * power(cols // k)]
+    return min(full, key=lambda k: (abs(cols // k - share), k), default=0)
 
 
 def _held(given: Node) -> Node:

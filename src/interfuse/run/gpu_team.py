@@ -56,7 +56,9 @@ class TeamLauncher:
         assert isinstance(grid, int)  # rows that change are not shared
         words = self._words(device)
         teams = self._held(tensors, words, device) if device.type == "cuda" else INTERPRETED
-        self._launcher.launch(min(grid, teams * team), (*tensors, words, *sizes), {}, device)
+        rounds = -(-grid // (teams * team))
+        # As few teams as take the rows in so many rounds: the others would only be in their way.
+        self._launcher.launch(-(-grid // (rounds * team)) * team, (*tensors, words, *sizes), {}, device)
 
     def _held(self, tensors: Sequence[torch.Tensor], words: torch.Tensor, device: torch.device) -> int:
         """How many teams the device holds at once. Triton compiles apart for tensors that begin with no vector."""
