@@ -201,9 +201,12 @@ def on_addresses(
 ) -> Step:
     """As `on_tensors`, on the CPU addresses of the tensors. `arena` adds more addresses and gives what to hold on to.
 
-    This is most of what a small kernel costs, so it goes through the tensors once and makes nothing else.
+    This is most of what a small kernel costs, so it goes through the tensors once and makes nothing else: what is both
+    read and written over, as an optimiser's state is, has been looked at when it was read.
     """
     given = tuple((o.slot, static(o.strides) or (), sized(o.strides), o.dtype) for o in reads)
+    found = {(o.slot, o.strides, o.dtype): k for k, o in enumerate(reads)}
+    places = tuple((part, found.get((part.slot, part.strides, part.dtype))) for part in over)
 
     def launch(slots: list[Any]) -> None:
         sizes, bases = slots[0], []
@@ -216,9 +219,13 @@ def on_addresses(
         for i, make in fresh:
             slots[i] = made = make(sizes)
             bases.append(made.data_ptr())
-        for part in over:
-            slots[part.result] = place = _place(slots, part)
-            bases.append(place.data_ptr())
+        for part, k in places:
+            if k is None or held is not None:
+                slots[part.result] = place = _place(slots, part)
+                bases.append(place.data_ptr())
+            else:
+                slots[part.result] = slots[part.slot]
+                bases.append(bases[k])
         if arena is not None:
             held = held, arena(sizes, bases)
         run(bases, [sizes[name] for name in symbols] if symbols else ())
