@@ -91,8 +91,17 @@ def relu_backward(dtype: DType, rows: Dim, cols: int) -> Region:
     return [g, y], _stored([dx, b.reduce("sum", dx, (0,), hint="db")], dtype)
 
 
+def added_backward(dtype: DType, rows: Dim, cols: int) -> Region:
+    """The gradient of a softmax and what comes to it another way: three matrices are read, and all columns added up."""
+    (g, y), _ = softmax_backward(dtype, rows, cols)
+    r = b.placeholder("r", dtype, (rows, cols))
+    total = b.expand(b.reduce("sum", b.apply("mul", _wide(g), _wide(y)), (1,), True), (rows, cols))
+    dx = b.apply("add", b.apply("mul", b.apply("sub", _wide(g), total), _wide(y)), _wide(r), hint="dx")
+    return [g, y, r], _stored([dx, b.reduce("sum", dx, (0,), hint="db")], dtype)
+
+
 REGIONS: dict[str, Callable[[DType, Dim, int], Region]] = {
-    f.__name__: f for f in (layer_norm_backward, softmax_backward, extremes, centred, running, relu_backward)
+    f.__name__: f for f in (layer_norm_backward, softmax_backward, extremes, centred, running, relu_backward, added_backward)
 }
 
 SHAPES = ((21, 33), (7, 1000), (64, 128), (4095, 5))

@@ -159,9 +159,10 @@ def test_families_by_lowering_keep_to_the_limits(device: str, cache: Path) -> No
 @pytest.mark.parametrize("device", DEVICES)
 def test_rows_and_columns_keep_to_the_limits(device: str, cache: Path) -> None:
     profile, sizes = find(device), ((F16, 8192, 4096), (F32, 4096, 1000), (F16, 100000, 300), (F32, 2048, 8192))
-    # A scan of 8192 floats beside them spills on a B200; such a kernel would be left out.
+    # A scan of 8192 floats, or three matrices of such long rows, beside them spill on a B200: such kernels are left out.
     regions = [(make, size) for make in mixed.REGIONS.values() for size in sizes]
-    made = [make(*size) for make, size in regions if make is not mixed.running or size[2] < 8192]
+    widest = {mixed.running: 8192, mixed.added_backward: 4096}
+    made = [make(*size) for make, size in regions if size[2] < widest.get(make, 1 << 20)]
     kernels = dict.fromkeys(lower("kernel", work, GPU)[0] for region in made for work in mixed.works(region, GPU))
     for kernel, r in zip(kernels, compiled([emit(k) for k in kernels], profile, cache), strict=True):
         assert check(r, profile) is None, (kernel.axes, r)

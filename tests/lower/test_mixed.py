@@ -52,6 +52,14 @@ def test_rows_may_change_between_calls(rows: int, target: Target) -> None:
         assert verdict.ok, f"{name}: {verdict.note}"
 
 
+@pytest.mark.parametrize("shape", ((300, 128), (4096, 1000)), ids=str)
+@pytest.mark.parametrize("name", mixed.REGIONS)
+def test_warps_are_powers_of_two_however_many_matrices_are_read(name: str, shape: tuple[int, int]) -> None:
+    for dtype in (F32, F16):
+        kernels = [lower("kernel", work, GPU)[0] for work in mixed.works(mixed.REGIONS[name](dtype, *shape), GPU)]
+        assert all(k.warps in (1, 2, 4, 8, 16, 32) for k in kernels), [k.warps for k in kernels]
+
+
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 def test_one_kernel_reads_the_data_and_one_joins(target: Target) -> None:
     first, second = mixed.works(mixed.layer_norm_backward(F32, 64, 128), target)

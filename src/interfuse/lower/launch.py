@@ -72,7 +72,7 @@ def _for_tile(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...])
     if family == "row, in teams":
         return _of_a_team(axes)
     if family == "mixed":
-        return min(16, max(1, _step_bytes(axes, statements) // THREAD_BYTES // 32))
+        return min(16, power(max(1, _step_bytes(axes, statements) // THREAD_BYTES // 32)))
     elements = power(math.prod(a.block for a in axes))
     lanes = [a for a in axes if a.block > 1]
     sums = [s for s in body if isinstance(s, Reduce) and s.op == "expsum"]
