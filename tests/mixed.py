@@ -101,7 +101,8 @@ def added_backward(dtype: DType, rows: Dim, cols: int) -> Region:
 
 
 REGIONS: dict[str, Callable[[DType, Dim, int], Region]] = {
-    f.__name__: f for f in (layer_norm_backward, softmax_backward, extremes, centred, running, relu_backward, added_backward)
+    f.__name__: f
+    for f in (layer_norm_backward, softmax_backward, extremes, centred, running, relu_backward, added_backward)
 }
 
 SHAPES = ((21, 33), (7, 1000), (64, 128), (4095, 5))

@@ -159,7 +159,7 @@ def test_families_by_lowering_keep_to_the_limits(device: str, cache: Path) -> No
 @pytest.mark.parametrize("device", DEVICES)
 def test_rows_and_columns_keep_to_the_limits(device: str, cache: Path) -> None:
     profile, sizes = find(device), ((F16, 8192, 4096), (F32, 4096, 1000), (F16, 100000, 300), (F32, 2048, 8192))
-    # A scan of 8192 floats, or three matrices of such long rows, beside them spill on a B200: such kernels are left out.
+    # A scan of 8192 floats, or three matrices of such long rows, beside them spill on a B200: they are left out.
     regions = [(make, size) for make in mixed.REGIONS.values() for size in sizes]
     widest = {mixed.running: 8192, mixed.added_backward: 4096}
     made = [make(*size) for make, size in regions if size[2] < widest.get(make, 1 << 20)]
