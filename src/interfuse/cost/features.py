@@ -40,8 +40,8 @@ VECTOR = 16
 
 WARP = 32
 
-MEETING = 4
-"""Meetings of a program's warps that a meeting of its team takes as long as."""
+MEETING = 8
+"""Meetings of a program's warps that a meeting of its team takes as long as, where nothing else is under way."""
 
 AHEAD = 3
 """Stages of a loop from which on its loads are on their way early enough."""
@@ -163,7 +163,7 @@ class _Counter:
             sum(sum(asked[1:]) for asked in repeated),
             sum(asked[0] for asked in repeated) / self.programs,
             **work,
-            meets=meets + MEETING * met,
+            meets=meets + MEETING * met / self.kernel.stages,
             torn=torn,
             reach=apart * through / self.programs,
             turns=sum(self._turns(s) for _, s in _placed(self.kernel.body) if isinstance(s, Loop)),
