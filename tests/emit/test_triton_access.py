@@ -21,3 +21,9 @@ def test_weights_lie_as_rows_of_odd_widths_do(cols: int, hidden: int) -> None:
     text = emit(cases.lowered(*cases.normed_region(F16, 512, cols))[0]).text
     assert text.count("nothing = tl.program_id(1)") == hidden
     assert text.count("+ nothing") == hidden and ("w_ptr + nothing + col" in text) == bool(hidden)
+
+
+@pytest.mark.parametrize(("cols", "added"), ((4093, True), (4096, False), (40003, False), (100, False)))
+def test_a_row_of_an_odd_width_is_found_before_its_elements(cols: int, added: bool) -> None:
+    text = emit(cases.lowered(*cases.normed_region(F16, 4096, cols))[0]).text
+    assert ("x_ptr + row * COLS + col" in text) is added and ("x_ptr + at" in text) is not added

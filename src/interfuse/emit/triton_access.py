@@ -19,6 +19,9 @@ from interfuse.ir.index import Expr, const, mod, symbols
 from interfuse.lower.kernel import PART, Axis, Kernel, Let, Load, Loop, Role, Store, Value, operands, step_along, walk
 from interfuse.lower.vectors import VECTOR_BYTES
 
+EVEN_ROWS = 4
+"""Rows whose width is no multiple of it begin in the middle of vectors of any type."""
+
 
 @dataclass(frozen=True)
 class ReadAgain:
@@ -53,6 +56,17 @@ def read_again(kernel: Kernel) -> ReadAgain:
 def _along(loop: Loop, axis: Axis) -> frozenset[tuple[str, Expr]]:
     loads = [s for s in walk(loop.body) if isinstance(s, Load)]
     return frozenset((s.param, s.index) for s in loads if axis.symbol in symbols(s.index))
+
+
+def from_row(kernel: Kernel) -> bool:
+    """True where a program has one row that is read element by element: where that begins is then added to a pointer
+    first. Triton would work out the place of each element from the sum of both, in two registers.
+    """
+    lanes = [a for a in kernel.axes if a.role is not Role.GRID or a.block > 1]
+    if [a.role for a in lanes] != [Role.TILE]:
+        return False
+    width = lanes[0].extent
+    return isinstance(width, int) and width % EVEN_ROWS != 0
 
 
 def hides(kernel: Kernel) -> frozenset[Expr]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 from interfuse.base.text import Writer
 from interfuse.emit import triton_prelude as prelude
 from interfuse.emit import triton_team
-from interfuse.emit.triton_access import hides, read_again, wanted
+from interfuse.emit.triton_access import from_row, hides, read_again, wanted
 from interfuse.emit.triton_counted import is_counted
 from interfuse.emit.triton_index import INT32, index_text, wide_symbols
 from interfuse.emit.triton_known import Known
@@ -105,7 +105,7 @@ class Lines:
         self._shared = {s: lane for s, lane in ways.items() if lane is not None and lane.axis.name not in self.wide}
         self.in_pieces: set[str] = set()
         self.ahead = {s: self._own(f"{s.out.name}_ahead") for s in triton_team.fetched_ahead(kernel, self._shared)}
-        self.named = name_indices([s for s in accesses if s not in self._shared])
+        self.named = name_indices([s for s in accesses if s not in self._shared and not from_row(kernel)])
         self._taken.update(self.named.values())
 
     # --- names and operands
