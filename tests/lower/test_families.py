@@ -384,6 +384,9 @@ def test_little_work_is_spread_over_the_units_of_a_gpu() -> None:
     assert (kernel.axes[0].block, kernel.warps) == (512, 4)
     kernel, _ = lowered([many], [b.apply("exp", many)], GPU)
     assert (kernel.axes[0].block, kernel.warps) == (2048, 8)
+    once = _in("x", 2048, 4096)  # all of it is under way at once
+    kernel, _ = lowered([once], [b.apply("exp", once)], GPU)
+    assert (kernel.axes[0].block, kernel.warps) == (4096, 4)
     for rows, found in ((64, (1, 4)), (1 << 16, (2, 2))):
         x = _in("x", rows, 512)
         kernel, _ = lowered([x], [softmax(x)], GPU)

@@ -202,7 +202,7 @@ class Body(Lines):
             if s.op in COMPOSITE or (s.op == "max" and s.arg in weighed):
                 key = s.arg, s.op in MOMENTS
                 if key not in found:
-                    x = Operand.of(s, self._operand(s.arg), self.lanes, self._mask({s.axis}), self.kernel.warps)
+                    x = Operand.of(s, self._operand(s.arg), self.lanes, self._mask({s.axis}), self.kernel)
                     found[key] = (moments if s.op in MOMENTS else expsum)(x, self._own_of(s))
                 joint[s] = found[key]
         return joint

@@ -17,10 +17,13 @@ from interfuse.emit import triton_prelude as prelude
 from interfuse.emit.triton_lanes import Lane
 from interfuse.ir.dtypes import F32, DType
 from interfuse.ir.index import Dim, wrap
-from interfuse.lower.kernel import MOMENTS, Reduce
+from interfuse.lower.kernel import MOMENTS, Axis, Kernel, Reduce, Role
 
 JOINS = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
 """What joins the parts of each scan."""
+
+FEW_ROWS = 1 << 12
+"""Rows that a GPU has under way at once, or little more."""
 
 COMBINE = {
     "argmax": "larger_first({0}, {1})",
@@ -61,10 +64,11 @@ class Operand:
     size: str
     start: str
     folded: int = 0
+    at_once: bool = False
 
     @staticmethod
-    def of(s: Reduce, text: str, lanes: Mapping[str, Lane], mask: str, warps: int) -> Operand:
-        """The operand of `s`, spelled `text`."""
+    def of(s: Reduce, text: str, lanes: Mapping[str, Lane], mask: str, kernel: Kernel) -> Operand:
+        """The operand of `s` in a kernel, spelled `text`."""
         lane = lanes[s.axis]
         extent, block = lane.axis.extent, lane.axis.block
         blocks = [x.block if x.axis.name in s.arg.axes else "1" for x in lanes.values()]
@@ -80,7 +84,8 @@ class Operand:
             extent,
             lane.extent if wrap(extent).op in ("const", "sym") else f"({lane.extent})",
             f"{s.axis}_start",
-            _folded(s, lane, warps),
+            _folded(s, lane, kernel.warps),
+            lane.rank == 1 and s.arg.dtype is F32 and _at_once(lane.axis, kernel),
         )
 
     def masked(self, text: str, rest: str) -> str:
@@ -101,6 +106,12 @@ class Carried:
 def distinct(carried: Iterable[Carried]) -> list[Carried]:
     """Everything that is carried, once."""
     return list({made.before: made for made in carried}.values())
+
+
+def _at_once(axis: Axis, kernel: Kernel) -> bool:
+    """True for rows of one step, where there are so few of them that registers for all of a step leave room enough."""
+    rows = math.prod(wrap(a.extent).hi for a in kernel.axes if a.role is Role.GRID)
+    return isinstance(axis.extent, int) and axis.extent <= axis.block and rows <= FEW_ROWS
 
 
 def _folded(s: Reduce, lane: Lane, warps: int) -> int:
@@ -161,7 +172,7 @@ def expsum(x: Operand, own: Callable[[str], str]) -> Carried:
     highest = own(f"{x.text}_highest")
     keep = ", keep_dims=True" if x.along else ""
     given = x.masked(x.text, 'float("-inf")')
-    if not x.along and x.dtype is F32 and isinstance(x.count, int) and x.count <= x.block:  # no lanes from step to step
+    if x.at_once:  # nothing goes from step to step
         return Carried(
             (f"{top} = tl.full((), {lowest}, {kind})", f"{total} = tl.full((), 0.0, {kind})"),
             (

@@ -10,7 +10,7 @@ from interfuse.ir.dtypes import F16
 from interfuse.ir.index import Dim, Expr, coefficient, substitute, symbols, wrap
 from interfuse.lower.domain import Domain
 from interfuse.lower.kernel import PLACES, Axis, Load, Reduce, Role, Stmt, share_of, walk
-from interfuse.lower.target import HELD_TILE, HELD_TOTAL, LONG_ROW, LONG_STEP, SCANNED, STEP, Target
+from interfuse.lower.target import HELD_TILE, HELD_TOTAL, LONG_ROW, LONG_STEP, SCANNED, STEP, UNIT_WARPS, Target
 from interfuse.lower.vectors import in_vectors
 
 
@@ -53,17 +53,23 @@ PAIR = 2
 """Columns of a thread that scans: four bytes at least, the fewest that are fetched ahead."""
 
 
-def map_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
-    """Rows and columns of element-wise work, or columns alone."""
+def fills(domain: Domain, target: Target) -> bool:
+    """True where a GPU has all elements of a flat domain under way at once, 32 a thread, and half of it is busy so."""
+    held = target.programs * UNIT_WARPS * 32 * 32
+    return target.backend == "triton" and domain.rows == 1 and held // 2 < wrap(domain.cols).hi <= held
+
+
+def map_axes(domain: Domain, target: Target, large: bool = False) -> tuple[Axis, ...]:
+    """Rows and columns of element-wise work, or columns alone, in tiles or `large` ones."""
     rows, cols = domain.rows, domain.cols
     if target.backend == "cpp":
         if rows == 1:
             return (Axis("col", cols, Role.GRID, target.lanes),)
         return (Axis("row", rows, Role.GRID), Axis("col", cols, Role.SERIAL, target.lanes))
-    block = lanes_for(cols, target.tile_elements)
+    tile = target.tile_elements * (2 if large else 1)
+    block = lanes_for(cols, tile)
     if rows == 1:
         return (Axis("col", cols, Role.GRID, _spread(cols, block, 1, target)),)
-    tile = target.tile_elements
     if 4 * block <= tile and wrap(rows).hi * block >= 4 * target.programs * tile:
         tile *= 2  # many short rows: the larger the tile, the more of what rows share is read once
     together = _spread(rows, lanes_for(rows, tile // block), block, target)

@@ -32,6 +32,7 @@ from interfuse.lower.accesses import accesses, bounds, size_symbols
 from interfuse.lower.axes import (
     Rows,
     column_axes,
+    fills,
     map_axes,
     mixed_axes,
     neighbouring_rows,
@@ -137,9 +138,9 @@ def _plain(work: Work, target: Target, schedule: Schedule) -> _Made:
         return _reducing(work, _as_example(domain, work.sizes, target), target, schedule)
     domain, trace = _map_domain(work, target)
     turned = target.backend == "triton" and _turned(trace, domain)
-    # The more a program does, the less joining parts for itself weighs.
-    roomy = replace(target, tile_elements=2 * target.tile_elements) if work.ahead else target
-    axes = turned_map_axes(domain, target) if turned else map_axes(domain, roomy)
+    # The more a program does, the less joining parts for itself weighs; and what a GPU holds at once comes in one go.
+    large = work.ahead or (len(trace.reads) == 1 and fills(domain, target))
+    axes = turned_map_axes(domain, target) if turned else map_axes(domain, target, bool(large))
     axes = schedule.placed(axes, target.backend, target.lanes)
     return _Made("map", axes, trace, *statements(trace, axes[-1]))
 

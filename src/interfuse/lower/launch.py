@@ -20,6 +20,7 @@ from interfuse.lower.target import (
     LONG_STEP,
     MOST_STAGES,
     STAGED_BYTES,
+    UNIT_WARPS,
     Target,
 )
 
@@ -32,9 +33,6 @@ do something meanwhile. Elements of a thread where each unit has one program; ro
 ahead: it takes registers, so that there are fewer teams.
 """
 
-UNIT_WARPS = 64
-"""Warps that a GPU's unit has room for."""
-
 ALIGNED = 8
 """Elements that rows begin at multiples of where they are read in vectors."""
 
@@ -44,9 +42,7 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
     of all programs are on the device together, eight at most, so that each has less to do one thing after the other.
     """
     warps, elements = _for_tile(family, axes, statements), power(math.prod(a.block for a in axes))
-    sums = any(isinstance(s, Reduce) and s.op == "expsum" for s in walk(statements))
-    one_step = family == "row, streamed" and sums and wrap(axes[-1].extent).hi <= axes[-1].block
-    if not one_step and family not in ("map", "row, resident"):
+    if family not in ("map", "row, resident"):
         return warps
     programs = math.prod(-(-wrap(a.extent).hi // a.block) for a in axes if a.role is Role.GRID)
     room = min(8, GPU.programs * UNIT_WARPS // max(1, programs))
@@ -60,10 +56,10 @@ def _for_tile(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...])
 
     Eight elements a thread; sixteen where they are written in bytes, where element-wise work has a larger tile, where
     sums are carried, and where warps wait for each other in reductions of what they hold, so that more programs share a
-    multiprocessor and one's wait is another's work; 32 where a thread reduces what it holds first, a long row of narrow
-    elements is held, rows are turned, a row of narrow elements is read one by one, or one that a program has to itself
-    is written in bytes or scanned element by element; 64 where it does so for a row in one step, where a row is read
-    and only what it reduces to is written, or where columns are held.
+    multiprocessor and one's wait is another's work; 32 where a larger tile is of one tensor, a thread reduces what it
+    holds first, a long row of narrow elements is held, rows are turned, a row of narrow elements is read one by one, or
+    one that a program has to itself is written in bytes or scanned element by element; 64 where it does so for a row in
+    one step, where a row is read and only what it reduces to is written, or where columns are held.
     What a thread takes of columns that it scans is all its own. Where there are a few programs that only add up what
     they read, four; 32 warps for rows in the longest steps. Beside sums of columns, which a thread keeps, eight vectors
     of what is read.
@@ -109,12 +105,18 @@ def _for_tile(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...])
     ):
         each = 1024
     else:
-        results = [s for s in body if isinstance(s, Reduce)]
-        narrow = all(max(s.arg.dtype.bytes, s.out.dtype.bytes) <= F32.bytes for s in results)
-        carried = narrow and (family == "column, streamed" or (family == "row, streamed" and not wide))
-        large = family == "map" and elements > GPU.tile_elements
-        each = 512 if coded or carried or large or axes[-1].role is Role.TILE else 256
+        each = 512 if coded else _usual(family, axes, elements, body, bool(wide))
     return min(16, max(1, elements // each))
+
+
+def _usual(family: str, axes: tuple[Axis, ...], elements: int, body: list[Stmt], wide: bool) -> int:
+    """Elements of a warp where nothing speaks for more; `wide` says that more is written than what is reduced to."""
+    if family == "map" and elements > GPU.tile_elements:
+        return 1024 if sum(isinstance(s, Load) for s in set(body)) == 1 else 512
+    results = [s for s in body if isinstance(s, Reduce)]
+    narrow = all(max(s.arg.dtype.bytes, s.out.dtype.bytes) <= F32.bytes for s in results)
+    carried = narrow and (family == "column, streamed" or (family == "row, streamed" and not wide))
+    return 512 if carried or axes[-1].role is Role.TILE else 256
 
 
 def _across(axes: tuple[Axis, ...], body: list[Stmt]) -> bool:
@@ -164,10 +166,11 @@ def _step_bytes(axes: tuple[Axis, ...], body: tuple[Stmt, ...]) -> int:
 
 
 def _light(family: str, axes: tuple[Axis, ...], elements: int, body: list[Stmt]) -> bool:
-    """True for long rows that are held and of which one or two, of narrow elements, are read."""
+    """True for long rows that are held and of which one or two, of narrow elements, are read, and one written."""
     wide = {s for s in body if isinstance(s, (Load, Store)) and axes[-1].symbol in symbols(s.index)}
     rows = {s for s in wide if isinstance(s, Load) and len(varies_over(s)) > 1}
-    return family == "row, resident" and elements >= LIGHT_ROW and _is_narrow(axes[-1], body) and len(rows) <= 2
+    few = len(rows) <= 2 and sum(isinstance(s, Store) for s in wide) <= 1
+    return family == "row, resident" and elements >= LIGHT_ROW and _is_narrow(axes[-1], body) and few
 
 
 def _is_narrow(axis: Axis, body: Iterable[Stmt]) -> bool:

@@ -69,6 +69,9 @@ MOST_MATES = 32
 LIGHT_ROW = 1 << 12
 """Elements of a row from which half the warps are enough where its elements are narrow."""
 
+UNIT_WARPS = 64
+"""Warps that a GPU's unit has room for."""
+
 FEW = 16
 """Programs that leave a GPU so idle that the time of one is all that counts: each gets all the warps it can use."""
 

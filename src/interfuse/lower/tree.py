@@ -279,9 +279,10 @@ def statements(
 
 def _is_crowded(trace: Trace, col: Axis) -> bool:
     """True for rows of which a thread has so much that this tells how many programs share a unit: long ones that are
-    read element by element, and those that are stored in bytes.
+    read element by element, those that are stored in bytes, and those that are stored before all of them is reduced.
     """
-    if any(s.arg.dtype.bytes == 1 for s in trace.stores if col.name in s.arg.axes):
+    last, stored = max([*trace.depth.values(), 0]), [s.arg for s in trace.stores if col.name in s.arg.axes]
+    if any(arg.dtype.bytes == 1 or trace.depth[arg] < last for arg in stored):
         return True
     return wrap(col.extent).hi > CROWDED and wrap(col.extent).hi % ELEMENTS != 0
 
