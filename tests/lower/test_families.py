@@ -368,7 +368,7 @@ def test_rows_and_blocks_that_no_program_holds_are_refused(shape: tuple[int, int
 def test_a_flat_map_has_one_axis_and_a_bias_two() -> None:
     assert [a.extent for a in lowered(*flat_map(), CPU)[0].axes] == [105]
     assert [a.extent for a in lowered(*bias_map(), CPU)[0].axes] == [24, 33]
-    assert lowered(*bias_map(), GPU)[0].axes == (Axis("row", 24, Role.GRID, 8), Axis("col", 33, Role.GRID, 64))
+    assert lowered(*bias_map(), GPU)[0].axes == (Axis("row", 24, Role.GRID, 32), Axis("col", 33, Role.GRID, 64))
 
 
 def test_short_rows_share_a_program_on_a_gpu() -> None:
@@ -378,15 +378,14 @@ def test_short_rows_share_a_program_on_a_gpu() -> None:
         assert kernel.axes[0].block == together and kernel.axes[1] == Axis("col", 64, Role.TILE, 64)
 
 
-def test_little_work_is_spread_over_the_units_of_a_gpu() -> None:
-    x, many = _in("x", 4096), _in("x", 1 << 22)
-    kernel, _ = lowered([x], [b.apply("exp", x)], GPU)
-    assert (kernel.axes[0].block, kernel.warps) == (512, 4)
-    kernel, _ = lowered([many], [b.apply("exp", many)], GPU)
-    assert (kernel.axes[0].block, kernel.warps) == (2048, 8)
-    once = _in("x", 2048, 4096)  # all of it is under way at once
-    kernel, _ = lowered([once], [b.apply("exp", once)], GPU)
-    assert (kernel.axes[0].block, kernel.warps) == (4096, 4)
+def test_what_is_under_way_at_once_is_mapped_in_larger_tiles() -> None:
+    for size, found in ((4096, (2048, 8)), (2048 * 4096, (4096, 4)), (4096 * 4096, (2048, 8))):
+        x = _in("x", size)
+        kernel, _ = lowered([x], [b.apply("exp", x)], GPU)
+        assert (kernel.axes[0].block, kernel.warps) == found
+
+
+def test_few_rows_are_spread_over_the_units_of_a_gpu() -> None:
     for rows, found in ((64, (1, 4)), (1 << 16, (2, 2))):
         x = _in("x", rows, 512)
         kernel, _ = lowered([x], [softmax(x)], GPU)

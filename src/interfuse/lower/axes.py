@@ -47,7 +47,7 @@ CARRIED_BYTES = 16
 """What an element of a step of `STEP` may carry from step to step: more, and a thread's registers do not hold it."""
 
 SMALLEST = 512
-"""Elements of a program at least where there are few of them."""
+"""Elements of a program that holds rows at least, where there are few of these."""
 
 PAIR = 2
 """Columns of a thread that scans: four bytes at least, the fewest that are fetched ahead."""
@@ -69,10 +69,10 @@ def map_axes(domain: Domain, target: Target, large: bool = False) -> tuple[Axis,
     tile = target.tile_elements * (2 if large else 1)
     block = lanes_for(cols, tile)
     if rows == 1:
-        return (Axis("col", cols, Role.GRID, _spread(cols, block, 1, target)),)
+        return (Axis("col", cols, Role.GRID, block),)
     if 4 * block <= tile and wrap(rows).hi * block >= 4 * target.programs * tile:
         tile *= 2  # many short rows: the larger the tile, the more of what rows share is read once
-    together = _spread(rows, lanes_for(rows, tile // block), block, target)
+    together = lanes_for(rows, tile // block)
     return (Axis("row", rows, Role.GRID, together), Axis("col", cols, Role.GRID, block))
 
 
@@ -309,13 +309,13 @@ def beside(domain: Domain, target: Target) -> int:
     return -(-inner // (pieces * target.lanes)) * target.lanes
 
 
-def _spread(extent: Dim, lanes: int, beside: int, target: Target) -> int:
-    """The lanes of an axis, or fewer, `SMALLEST` elements of a program at least, where there is little for all units:
-    the less code a program has, the sooner it has fetched that. `beside` are the lanes of the other axis.
+def _spread(rows: Dim, together: int, block: int, target: Target) -> int:
+    """Rows of a program, each of `block` lanes: fewer, but SMALLEST elements at least, where there are few for all
+    units. The less code a program has, the sooner it has fetched that.
     """
-    while lanes * beside > SMALLEST and lanes > 1 and wrap(extent).hi < target.programs * lanes:
-        lanes //= 2
-    return lanes
+    while together * block > SMALLEST and together > 1 and wrap(rows).hi < target.programs * together:
+        together //= 2
+    return together
 
 
 def lanes_for(extent: Dim, most: int) -> int:

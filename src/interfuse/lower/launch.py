@@ -38,11 +38,11 @@ ALIGNED = 8
 
 
 def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) -> int:
-    """Warps of a program: what its tile asks for. Where it takes all it has at once, twice as many for as long as those
-    of all programs are on the device together, eight at most, so that each has less to do one thing after the other.
+    """Warps of a program: what its tile asks for. Where it holds rows, twice as many for as long as those of all
+    programs are on the device together, eight at most: each has less to do one thing after the other.
     """
     warps, elements = _for_tile(family, axes, statements), power(math.prod(a.block for a in axes))
-    if family not in ("map", "row, resident"):
+    if family != "row, resident":
         return warps
     programs = math.prod(-(-wrap(a.extent).hi // a.block) for a in axes if a.role is Role.GRID)
     room = min(8, GPU.programs * UNIT_WARPS // max(1, programs))
