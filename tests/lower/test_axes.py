@@ -10,6 +10,7 @@ from interfuse.ir.index import symbols
 from interfuse.ir.layout import contiguous
 from interfuse.lower.families import lower
 from interfuse.lower.kernel import Kernel, Load, walk
+from interfuse.lower.nested import find_blocks
 from interfuse.lower.target import CPU, GPU, Target
 from interfuse.lower.work import Work
 from tests.emit import triton_cases as cases
@@ -68,3 +69,9 @@ def test_a_step_of_many_scans_has_a_row(scans: int) -> None:
     x = b.placeholder("x", F32, (150, 64))
     kernel, _ = cases.lowered([x], [b.scan("cumsum", b.apply("mul", x, b.like(k + 1.0, x)), 0) for k in range(scans)])
     assert kernel.axis("row").block == (2 if scans == 16 else 1)
+
+
+def test_rows_of_nothing_are_no_blocks() -> None:
+    nothing, x = b.placeholder("nothing", F32, (1, 0)), b.placeholder("x", F32, (1, 30))
+    found = [b.reduce("sum", n, (1,)) for n in (nothing, x)]
+    assert find_blocks(found, {1}, GPU) is None

@@ -48,7 +48,7 @@ def find_blocks(nodes: Iterable[Node], sizes: set[Dim], target: Target) -> Block
     if target.backend != "triton" or any(n.op in SCANS for n in nodes):
         return None
     ways = {domain_of(digits_of(n)) for n in nodes if n.op in REDUCES}
-    if len(ways) != 2 or any(d.apart or d.inner != 1 or not isinstance(d.cols, int) for d in ways):
+    if len(ways) != 2 or any(d.apart or d.inner != 1 or not isinstance(d.cols, int) or not d.cols for d in ways):
         return None
     block, whole = sorted(ways, key=lambda d: d.longest)
     count, rest = divmod(whole.longest, block.longest)
