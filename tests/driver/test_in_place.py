@@ -14,6 +14,7 @@ from interfuse.driver.options import read
 from interfuse.plan.plan import Plan
 from interfuse.run import cpu
 from interfuse.run.memory import peak_bytes
+from interfuse.tune import trial
 from tests.driver.made import adam
 from tests.judge import judge
 
@@ -220,3 +221,27 @@ def test_saved_tensors_notice_the_write() -> None:
     version = a._version
     run(a)
     assert a._version > version
+
+
+def test_races_time_what_is_written_in_place_without_allocating_it() -> None:
+    run, backend = compiled(adam)
+    run(*state(4))
+    plan, launchers = plan_of(backend), backend.compiled[-1].stages.launchers
+    (region, *_) = (r for r in plan.regions if len(r.choice.over) > 1)
+    pure, own = trial.unwritten(region, plan.graph), trial.alone(region, plan.graph)
+    timed, timed_in = trial.in_place(region, plan.graph)
+    given = trial.made_up(timed_in, torch.device("cpu"))
+    count = len(own.inputs)
+    before = [t.clone() for t in given[:count]]
+    want = trial.program(pure, own, pure.candidates.index(pure.library), {})(*given[:count])
+    for k, candidate in enumerate(timed.candidates):
+        program = trial.program(timed, timed_in, k, launchers)
+        for _ in range(2):  # runs do not build on each other
+            assert program(*given) == []
+            assert all(map(torch.equal, given[:count], before)), candidate.label
+        written = dict(zip((i.node for i in timed_in.inputs), given, strict=True))
+        places = dict(pair for c in timed.candidates for pair in c.over)
+        for node, value in zip((o.node for o in own.outputs), want, strict=True):
+            torch.testing.assert_close(written[places[node]], value, equal_nan=True)  # roots of negatives
+        if candidate.over:
+            assert peak_bytes(lambda p=program: p(*given)) <= 4096

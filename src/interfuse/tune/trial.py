@@ -18,7 +18,7 @@ from interfuse.base.keys import digest
 from interfuse.base.record import Record
 from interfuse.capture.torch_types import to_torch
 from interfuse.ir.dtypes import I64
-from interfuse.ir.graph import Graph, Input, Literal, Output
+from interfuse.ir.graph import Call, Graph, Input, Literal, Output
 from interfuse.ir.index import Dim, at_sizes, minimum, symbols, unwrap
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node, make, topological
@@ -70,6 +70,40 @@ def unwritten(region: Region, graph: Graph) -> Region:
     return dataclasses.replace(region, calls=calls, outputs=outputs, candidates=candidates)
 
 
+def in_place(region: Region, graph: Graph) -> tuple[Region, Graph]:
+    """The region with the graph that it is timed in: `unwritten` and `alone`, but where it writes inputs of the graph.
+    These have a copy here that is written in their stead: so nothing is allocated, and it can be run again.
+    """
+    over = {value: place for c in region.candidates for value, place in c.over}
+    if not over:
+        return unwritten(region, graph), alone(region, graph)
+    places = dict.fromkeys(over.values())
+    copies = {n: make("input", (), n.dtype, n.shape, name=f"copy_{k}") for k, n in enumerate(places)}
+    writes = {k for k in region.calls if graph.calls[k].effect == "mutation"}
+
+    def moved(step: Any) -> Any:
+        if isinstance(step, PackStep):
+            return dataclasses.replace(step, members=tuple(map(moved, step.members)))
+        if isinstance(step, KernelStep):
+            return dataclasses.replace(step, over=tuple((value, copies[place]) for value, place in step.over))
+        return step
+
+    def written(call: Call) -> Call:
+        first, *rest = call.operands
+        return dataclasses.replace(call, operands=(copies.get(first, first), *rest))
+
+    candidates = tuple(dataclasses.replace(c, steps=tuple(map(moved, c.steps))) for c in region.candidates)
+    outputs = tuple(n for n in region.outputs if n not in over)
+    known, own = graph.layouts(), alone(region, graph)
+    own = dataclasses.replace(
+        own,
+        calls=tuple(written(c) if k in writes else c for k, c in enumerate(graph.calls)),
+        inputs=(*own.inputs, *(Input(copy, Layout(known[n].strides)) for n, copy in copies.items())),
+        outputs=tuple(o for o in own.outputs if o.node in outputs),
+    )
+    return dataclasses.replace(region, outputs=outputs, candidates=candidates), own
+
+
 def alone(region: Region, graph: Graph) -> Graph:
     """The graph that gives the region's outputs from its inputs and the sizes. Calls keep their positions."""
     region, known = unwritten(region, graph), graph.layouts()
@@ -111,8 +145,10 @@ def codes(graph: Graph) -> frozenset[int]:
 def program(
     region: Region, graph: Graph, chosen: int, launchers: Mapping[str, Launcher], pool_bytes: int = 0
 ) -> Program:
-    """The program of one candidate of the region, without a backup: what fails raises. `graph` is `alone`'s."""
-    one = dataclasses.replace(unwritten(region, graph), chosen=chosen)
+    """The program of one candidate of the region, without a backup: what fails raises. Region and graph are those of
+    `unwritten` and `alone`, or of `in_place`.
+    """
+    one = dataclasses.replace(region, chosen=chosen)
     return Program(Plan(graph, (one,)), launchers, Record(), guarded=False, pool_bytes=pool_bytes)
 
 
@@ -181,6 +217,7 @@ def region_key(region: Region, graph: Graph, device_key: str) -> str:
     """A key that equal regions on equal devices share, in any model: shapes, types, layouts, calls, candidates. Sizes
     that change between calls share it within a bucket.
     """
+    over = any(c.over for c in region.candidates)
     region, own = unwritten(region, graph), alone(region, graph)
     calls = [graph.calls[k] for k in sorted({s.call for s in region.library.steps if isinstance(s, LibraryStep)})]
     roots = [*region.inputs, *(n for c in calls for n in (*c.operands, *c.outs) if n is not None), *region.outputs]
@@ -200,6 +237,7 @@ def region_key(region: Region, graph: Graph, device_key: str) -> str:
     lines += [f"out {number[o.node]} {o.layout and o.layout.strides}" for o in own.outputs if o.node is not None]
     lines += [f"{c.target} {c.args} {c.kwargs} {[number[n] for n in c.operands]}" for c in calls]
     lines += [f"{c.label} {[_step_text(s) for s in c.steps]}" for c in region.candidates]
+    lines += ["timed in place"] if over else []
     return digest(device_key, *lines)
 
 
