@@ -159,6 +159,8 @@ def in_parts(calls: frozenset[int], context: Context) -> tuple[KernelStep, ...]:
         try:
             whole = _work(calls, context)
             works = mixed(whole, target) or totals(whole, target) or split(whole, target)
+            if any(len(set(w.outputs)) < len(w.outputs) for w in works):
+                raise UnsupportedError("a value would be written twice")  # its first buffer would be gone by then
             for k, work in enumerate(works):
                 kernel, reads = lower("kernel", work, target)
                 if target.backend == "triton":
