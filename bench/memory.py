@@ -17,6 +17,7 @@ import importlib
 import json
 import math
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -169,7 +170,7 @@ def table(rows: Mapping[str, Any]) -> Table:
 def gain(rows: Mapping[str, Any], names: Iterable[str]) -> tuple[float, int]:
     """The geometric mean of the best Inductor's time over ours, and of how many cases."""
     ratios = [peer[0] / row["interfuse"][0] for n in names if (row := rows.get(n)) and (peer := best_peer(row))]
-    return (math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else float("nan")), len(ratios)
+    return statistics.geometric_mean(ratios) if ratios else math.nan, len(ratios)
 
 
 def in_a_process(name: str, *options: str) -> dict[str, Any]:

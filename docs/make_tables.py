@@ -8,10 +8,10 @@ A figure that no data file holds cannot come into the README this way; a test ho
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -67,17 +67,11 @@ def memory_cuda() -> str:
         if name in data["first"]:
             rows.append((name, *times, f"{eager / mine:.2f}x", f"{peer / mine:.2f}x", f"{c['twin'][0] / mine:.0%}"))
     head = ("fp16", "eager us", "best Inductor us", "Interfuse us", "against eager", "against Inductor", "of its twin")
-    first = _mean(r for name, r in ratios.items() if name in data["first"])
+    first = geometric_mean(r for name, r in ratios.items() if name in data["first"])
     commits = " and ".join(dict.fromkeys(c["commit"] for c in data["cases"].values()))
     where = _where({**data["circumstances"], "commit": commits}, "memory_cuda.json")
-    means = f"{first:.2f}x over these, {_mean(ratios.values()):.2f}x over all {len(ratios)} that are measured"
+    means = f"{first:.2f}x over these, {geometric_mean(ratios.values()):.2f}x over all {len(ratios)} that are measured"
     return f"{_rows(head, rows)}\n\nGeometric mean against Inductor: {means}. {where}"
-
-
-def _mean(ratios: Iterable[float]) -> float:
-    """The geometric mean."""
-    logs = [math.log(r) for r in ratios]
-    return math.exp(sum(logs) / len(logs))
 
 
 def kernels_cpu() -> str:

@@ -31,12 +31,7 @@ from interfuse.lower.kernel import (
     varies_over,
     walk,
 )
-
-SECTOR = 32
-"""Bytes that memory hands out at once."""
-
-VECTOR = 16
-"""Bytes that a thread asks for at once at most."""
+from interfuse.lower.vectors import SECTOR_BYTES, VECTOR_BYTES
 
 WARP = 32
 
@@ -196,17 +191,17 @@ class _Counter:
         they share where they want the same.
         """
         lanes = [a for a in self.kernel.axes if a.block > 1 and a.name in varies_over(s)]
-        most = SECTOR / param.dtype.bytes if lanes else 1.0
+        most = SECTOR_BYTES / param.dtype.bytes if lanes else 1.0
         return min([most, *(self._along(s, param, a) for a in lanes if not _told(s, a.name))])
 
     def _along(self, s: Load | Store, param: Param, axis: Axis) -> float:
         """The same where lanes that follow each other hold neighbours along an axis."""
-        count = min(axis.block, self.extents[axis.name], 2 * SECTOR // param.dtype.bytes)
+        count = min(axis.block, self.extents[axis.name], 2 * SECTOR_BYTES // param.dtype.bytes)
         first = (self.extents[axis.name] - count) // 2 // count * count
         at = {x.name: self.extents.get(x.name, 0) // 2 for x in symbols(s.index)} | dict(self.sizes)
         places = [evaluate(s.index, at | {axis.name: first + k}) * param.dtype.bytes for k in range(count)]
-        sectors = len({place // SECTOR for place in places})
-        return sectors * SECTOR / (count * param.dtype.bytes)
+        sectors = len({place // SECTOR_BYTES for place in places})
+        return sectors * SECTOR_BYTES / (count * param.dtype.bytes)
 
     def _programs_a_sector(self, s: Load | Store, param: Param) -> float:
         """How many programs run from the first to the last of those that each use a part of one sector; 0 where no
@@ -219,14 +214,16 @@ class _Counter:
                 if steps < self.extents[axis.name] and steps % axis.block == 0:
                     here = {**at, axis.name: 0}
                     moved = evaluate(s.index, here | {axis.name: steps}) - evaluate(s.index, here)
-                    if 0 < abs(moved) * param.dtype.bytes < SECTOR:
-                        found.append(steps // axis.block * behind * (SECTOR / (abs(moved) * param.dtype.bytes) - 1))
+                    if 0 < abs(moved) * param.dtype.bytes < SECTOR_BYTES:
+                        found.append(
+                            steps // axis.block * behind * (SECTOR_BYTES / (abs(moved) * param.dtype.bytes) - 1)
+                        )
             behind *= self.steps[axis.name]
         return min(found, default=0.0)
 
     def _vector(self, s: Load | Store, param: Param) -> int:
         """The elements that a thread asks for at once: side by side, and aligned whatever the other indices are."""
-        most = min(VECTOR // param.dtype.bytes, max(1, self.lanes // (WARP * self.kernel.warps)))
+        most = min(VECTOR_BYTES // param.dtype.bytes, max(1, self.lanes // (WARP * self.kernel.warps)))
         best = 1
         for axis in self.kernel.axes:
             if axis.vector > 1 and axis.name in varies_over(s):

@@ -17,10 +17,7 @@ from dataclasses import dataclass
 
 from interfuse.ir.index import Expr, const, mod, symbols
 from interfuse.lower.kernel import PART, Axis, Kernel, Let, Load, Loop, Role, Store, Value, operands, step_along, walk
-from interfuse.lower.vectors import VECTOR_BYTES
-
-EVEN_ROWS = 4
-"""Rows whose width is no multiple of it begin in the middle of vectors of any type."""
+from interfuse.lower.vectors import EVEN_ROWS, VECTOR_BYTES
 
 
 @dataclass(frozen=True)

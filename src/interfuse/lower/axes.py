@@ -11,7 +11,7 @@ from interfuse.ir.index import Dim, Expr, coefficient, substitute, symbols, wrap
 from interfuse.lower.domain import Domain
 from interfuse.lower.kernel import PLACES, Axis, Load, Reduce, Role, Stmt, share_of, walk
 from interfuse.lower.target import HELD_TILE, HELD_TOTAL, LONG_ROW, LONG_STEP, SCANNED, STEP, UNIT_WARPS, Target
-from interfuse.lower.vectors import in_vectors
+from interfuse.lower.vectors import SECTOR_BYTES, in_vectors
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,6 @@ class Rows:
 
 PIECE = 512
 """Columns of a GPU program that adds up columns, where it need not have whole rows."""
-
-PIECE_BYTES = 32
-"""What memory hands out at once: what is written in smaller pieces by several programs crosses it for each."""
 
 STEP_BYTES = 1 << 14
 """What such a program reads a step: with the next step on its way, two programs a unit keep memory busy."""
@@ -204,11 +201,9 @@ def stepped(col: Axis, body: tuple[Stmt, ...], once: bool) -> Axis:
     meanwhile, a program takes all threads. Where several results are carried along, half a step has room for them.
     """
     odd = in_vectors(col, body).vector > 1
-    if crowded(body):
+    if (odd and once) or crowded(body):
         return replace(col, block=col.block // 2)
     loads = {(s.index, s.out.dtype) for s in walk(body) if isinstance(s, Load) and col.symbol in symbols(s.index)}
-    if odd and once:
-        return replace(col, block=col.block // 2)
     long = isinstance(col.extent, int) and col.extent > LONG_ROW
     light = len(loads) == 1 and all(dtype is F16 for _, dtype in loads)  # others spill registers
     return replace(col, block=LONG_STEP) if long and not odd and not once and light else col
@@ -252,7 +247,7 @@ def neighbouring_rows(indices: Iterable[tuple[Expr, int]], row: Expr, rows: Dim)
                 # As everywhere, the axis of which a program takes several is the row.
                 inner, beside = replace(inner, name="turn"), replace(turn, name="row")
                 axes = tuple(a for a in (outer, inner, beside) if a.extent != 1)
-                return Rows(_place(outer, beside, inner), axes, PIECE_BYTES // element)
+                return Rows(_place(outer, beside, inner), axes, SECTOR_BYTES // element)
     return None
 
 

@@ -32,9 +32,7 @@ from interfuse.lower.kernel import (
     operands,
 )
 from interfuse.lower.traced import Made, Trace
-
-ELEMENTS = 4
-"""Widths that are no multiples of it begin in the middle of vectors of any type."""
+from interfuse.lower.vectors import EVEN_ROWS
 
 CROWDED = 1 << 11
 """Elements of a row beyond which its warps wait for each other."""
@@ -150,7 +148,7 @@ class _Columns:
         reduced = [m for m in made if depth[m.arg] == number]
         # A program waits at each reduction. Of several, all loads are on their way before the first, and those of rows
         # of odd widths, which are read element by element, before any.
-        if not serial and (len(reduced) > 1 or (reduced and wrap(self.col.extent).hi % ELEMENTS)):
+        if not serial and (len(reduced) > 1 or (reduced and wrap(self.col.extent).hi % EVEN_ROWS)):
             for m in self.trace.made:
                 if isinstance(m, Load) and own(m.out):
                     bring(m.out)
@@ -284,7 +282,7 @@ def _is_crowded(trace: Trace, col: Axis) -> bool:
     last, stored = max([*trace.depth.values(), 0]), [s.arg for s in trace.stores if col.name in s.arg.axes]
     if any(arg.dtype.bytes == 1 or trace.depth[arg] < last for arg in stored):
         return True
-    return wrap(col.extent).hi > CROWDED and wrap(col.extent).hi % ELEMENTS != 0
+    return wrap(col.extent).hi > CROWDED and wrap(col.extent).hi % EVEN_ROWS != 0
 
 
 def _over(made: Made, col: Axis) -> bool:

@@ -13,6 +13,12 @@ from interfuse.lower.kernel import MOMENTS, Axis, Load, Reduce, Role, Scan, Stmt
 VECTOR_BYTES = 16
 """What a thread reads or writes at once."""
 
+SECTOR_BYTES = 32
+"""What memory hands out at once: what several programs write in smaller pieces crosses it for each."""
+
+EVEN_ROWS = 4
+"""Rows whose width is no multiple of it begin in the middle of vectors of any type."""
+
 NARROW = 2
 """Bytes of an element up to which a warp that asks for one a thread asks for less than memory gives it at once."""
 

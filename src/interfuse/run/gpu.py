@@ -30,9 +30,6 @@ from interfuse.ir.index import evaluate
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.vectors import VECTOR_BYTES
 
-ALIGNED_BYTES = 16
-"""Triton compiles for addresses that are multiples of this apart from others."""
-
 
 @functools.cache
 def begin() -> tuple[threading.Thread, ...]:
@@ -151,13 +148,13 @@ class Launcher:
 
 
 def _words(arguments: Sequence[Any]) -> list[int] | None:
-    """Addresses and sizes as numbers, where Triton compiles the same for all such: addresses that are multiples of 16,
+    """Addresses and sizes as numbers, where Triton compiles the same for all such: addresses where a vector begins,
     sizes in 31 bits. None elsewhere.
     """
     found = list[int]()
     for argument in arguments:
         word = argument if type(argument) is int else argument.data_ptr()
-        if word >= 1 << 31 if type(argument) is int else word % ALIGNED_BYTES:
+        if word >= 1 << 31 if type(argument) is int else word % VECTOR_BYTES:
             return None
         found.append(word)
     return found
