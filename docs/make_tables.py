@@ -106,6 +106,19 @@ def first() -> str:
     return f"{_rows(head, rows)}\n\n{_where(data['circumstances'], 'first_cpu.json')}"
 
 
+def first_cuda() -> str:
+    """Seconds of the first call of one-kernel functions on a GPU, without tuning, caches empty."""
+    data = _read("first_cuda.json")
+    rows = []
+    for name, kinds in data["functions"].items():
+        if "first" in kinds:
+            times = [f"{kinds['first'][part]:.2f}" for part in ("capture", "plan", "build", "launch", "after")]
+            rows.append((name, *times, f"{kinds['resident']['after']:.2f}" if "resident" in kinds else ""))
+    head = ("first call, caches empty", "capture s", "plan s", "build s", "launch s", "beyond capture s")
+    table = _rows((*head, "later in a process, beyond capture s"), rows)
+    return f"{table}\n\n{_where(data['circumstances'], 'first_cuda.json')}"
+
+
 def fit() -> str:
     """How far predictions lie from measured times, and how often what they rank first is the fastest."""
     data = _read("fit_cuda.json")
@@ -127,6 +140,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "first_cpu": first,
     "models_cuda": lambda: models("models_cuda.json"),
     "memory_cuda": memory_cuda,
+    "first_cuda": first_cuda,
     "fit": fit,
 }
 """Every table by the name in its markers."""

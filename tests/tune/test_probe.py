@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from interfuse.base.errors import DeviceError
 from interfuse.base.knobs import Knobs
@@ -40,6 +41,15 @@ def test_a_cpu_is_measured_and_found_so_later(few: None, tmp_path: Path) -> None
     assert all(0 < rate < 1e13 for _, points in found.curves for _, rate in points)
     assert device_of("cpu", knobs).profile == found
     assert device_of("cpu", replace(knobs, cache=False)).profile == before.profile
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_a_gpu_is_measured_and_found_so_later(few: None, tmp_path: Path) -> None:
+    found = measure("cuda:0", Knobs(cache_dir=tmp_path)).profile
+    assert found.measured and 0 < found.gap < found.replay < 1e-3 and 0 < found.barrier < 1e-3 and found.launch > 0
+    assert set(dict(found.rates)) == set(probe.OPERATORS) and all(0 < rate < 1e15 for _, rate in found.rates)
+    assert device_of("cuda:0", Knobs(cache_dir=tmp_path)).profile == found
 
 
 def test_a_busy_machine_is_not_measured(few: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

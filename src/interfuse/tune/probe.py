@@ -219,8 +219,8 @@ class _Bench:
 
     def _meet(self, units: int, times: int) -> Callable[[], None]:
         # Only a cooperative launch promises that all programs are there at once.
-        constants = (("PROGRAMS", units), ("launch_cooperative_grid", True))
-        source = TritonSource(BARRIER, "meet", (("count_ptr", "*i32"), ("times", "i32")), constants, units, 4)
+        arguments, constants = (("count_ptr", "*i32"), ("times", "i32")), (("PROGRAMS", units),)
+        source = TritonSource(BARRIER, "meet", arguments, constants, units, 4, team=units)
         launcher = gpu.load(source, Kernel("meet", (), (), (), symbols=("times",)))
         count = torch.zeros(1, dtype=torch.int32, device=self._device)
 
