@@ -1,8 +1,8 @@
-"""The README's tables from the data files. In: bench/results/*.json. Out: markdown between markers; run to write them.
+"""The tables of figures from the data files. In: bench/results/*.json. Out: markdown between markers.
 
 python docs/make_tables.py
 
-A figure that no data file holds cannot come into the README this way; a test holds the page to the files.
+A figure that no data file holds cannot come into these pages this way; a test holds them to the files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from statistics import geometric_mean
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-README = ROOT / "README.md"
+PAGES = (ROOT / "README.md", ROOT / "docs" / "figures.md")
 RESULTS = ROOT / "bench" / "results"
 
 
@@ -134,7 +134,51 @@ def fit() -> str:
     return f"{_rows(head, rows)}\n\n{_where(data['circumstances'], 'fit_cuda.json')}"
 
 
+def _headline(what: str, pairs: list[tuple[float | None, float]]) -> tuple[str, ...]:
+    """One row: geometric means of (against eager, against Inductor), and in how many cases Inductor is slower."""
+    eager = [e for e, _ in pairs if e is not None]
+    gains = (f"{geometric_mean(eager):.2f}x" if eager else "", f"{geometric_mean(p for _, p in pairs):.2f}x")
+    return what, str(len(pairs)), *gains, f"{sum(p > 1 for _, p in pairs)} of {len(pairs)}"
+
+
+def headline() -> str:
+    """What all cases together say, one row a kind of case."""
+
+    def pairs(cases: list[tuple[float, float, float]]) -> list[tuple[float | None, float]]:
+        return [(eager / mine, peer / mine) for eager, peer, mine in cases]
+
+    def of(measures: Mapping[str, Any]) -> tuple[float, float, float]:
+        eager, peer, mine = (measures[who]["median_ms"] for who in ("eager", "inductor", "interfuse"))
+        return eager, peer, mine
+
+    def whole(file: str, narrow: bool) -> list[tuple[float | None, float]]:
+        found = _read(file)["cases"].items()
+        return pairs([of(case["measures"]) for name, case in found if name.endswith("bf16") == narrow])
+
+    def kernels(kind: str) -> list[tuple[float | None, float]]:
+        found = _read("cpu.json")["cases"].items()
+        return pairs([of(case["fresh"]) for name, case in found if name.endswith(f"/{kind}/2048x4096")])
+
+    on_gpu = [c for c in _read("memory_cuda.json")["cases"].values() if "interfuse" in c]
+    times = [(c["eager"][0], min(c[w][0] for w in INDUCTOR if w in c), c["interfuse"][0]) for c in on_gpu]
+    starts = _read("first_cpu.json")
+    seconds = {s: [starts["contenders"][w][s]["median_s"] for w in ("inductor", "interfuse")] for s in ("cold", "warm")}
+    cores, gpu = starts["circumstances"]["cores"], _read("memory_cuda.json")["circumstances"]["device"]
+    cpu = f"{starts['circumstances']['device']}, {cores} cores"
+    rows = [
+        _headline(f"whole models, fp32, {cpu}", whole("models_cpu.json", narrow=False)),
+        _headline(f"whole models, bf16, {cpu}", whole("models_cpu.json", narrow=True)),
+        _headline(f"memory-bound kernels, fp32, {cpu}", kernels("f32")),
+        _headline(f"memory-bound kernels, bf16, {cpu}", kernels("bf16")),
+        *(_headline(f"first call of BERT-base, {s}, {cpu}", [(None, a / b)]) for s, (a, b) in seconds.items()),
+        _headline(f"whole models, {gpu}", [pair for k in (False, True) for pair in whole("models_cuda.json", k)]),
+        _headline(f"memory-bound kernels, fp16, {gpu}", pairs(times)),
+    ]
+    return _rows(("what, on what", "cases", "against eager", "against Inductor", "faster than Inductor"), rows)
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
+    "headline": headline,
     "models_cpu": lambda: models("models_cpu.json"),
     "kernels_cpu": kernels_cpu,
     "first_cpu": first,
@@ -156,4 +200,5 @@ def filled(page: str) -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(filled(README.read_text()))
+    for path in PAGES:
+        path.write_text(filled(path.read_text()))
