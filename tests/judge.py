@@ -64,7 +64,7 @@ class Verdict:
 
 def _tensor(x: Array) -> torch.Tensor:
     if isinstance(x, torch.Tensor):
-        return x.detach().cpu()
+        return x.detach()  # judged where it is: a CPU takes minutes over what a GPU has worked on
     x = np.asarray(x)
     if x.dtype in _BITS:
         bits, kind = _BITS[x.dtype]
@@ -114,7 +114,7 @@ def _mean_square_root(t: torch.Tensor) -> float:
 def _tops(t: torch.Tensor) -> torch.Tensor:
     """The largest magnitude in each run of BLOCK elements."""
     flat = t.flatten().abs()
-    padding = torch.zeros(-len(flat) % BLOCK, dtype=flat.dtype)
+    padding = flat.new_zeros(-len(flat) % BLOCK)
     return torch.cat([flat, padding]).view(-1, BLOCK).amax(1)
 
 
@@ -149,6 +149,8 @@ def judge_arrays(
     if rule == "fp64" and exact is None:
         raise ValueError("the rule fp64 needs the float64 run's values: give `exact`")
     got, eager = _tensor(got), _tensor(eager)
+    if got.device != eager.device:
+        got, eager = got.cpu(), eager.cpu()
     if (got.dtype, got.shape) != (eager.dtype, eager.shape):
         return Verdict(False, math.inf, f"{got.dtype}{list(got.shape)} for {eager.dtype}{list(eager.shape)}")
     if _is_coded(eager):
@@ -156,8 +158,9 @@ def judge_arrays(
     elif not eager.numel():
         share = 0.0
     else:
-        true = eager if rule != "fp64" else _tensor(exact)
-        share = _float_share(got, eager, true, true if nearby is None or rule != "fp64" else _tensor(nearby))
+        true = eager if rule != "fp64" else _tensor(exact).to(eager.device)
+        near = true if nearby is None or rule != "fp64" else _tensor(nearby).to(eager.device)
+        share = _float_share(got, eager, true, near)
     return Verdict(share <= 1, share, "" if share <= 1 else f"the error is {share:.3g} times what is allowed")
 
 
@@ -227,13 +230,17 @@ def _plain_run(function: Callable[..., Any], arguments: tuple) -> list[torch.Ten
 
 def _wide_run(function: Callable[..., Any], arguments: tuple, nudge: float = 0.0) -> list[torch.Tensor]:
     """The same in float64, on inputs each moved by up to `nudge` of itself."""
-    generator = torch.Generator().manual_seed(7)
+    generators: dict[torch.device, torch.Generator] = {}
 
     def widened(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or _is_coded(value):
             return value
-        noise = 2 * torch.rand(value.shape, generator=generator, dtype=torch.float64) - 1
-        return _wide(value.detach()) * (1 + nudge * noise).to(value.device) if nudge else _wide(_fresh(value.detach()))
+        if not nudge:
+            return _wide(_fresh(value.detach()))
+        where = value.device
+        own = generators.setdefault(where, torch.Generator(where).manual_seed(7))
+        noise = 2 * torch.rand(value.shape, generator=own, device=where, dtype=torch.float64) - 1
+        return _wide(value.detach()) * (1 + nudge * noise)
 
     if isinstance(function, torch.nn.Module):
         function = copy.deepcopy(function).double()

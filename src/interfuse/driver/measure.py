@@ -58,7 +58,7 @@ def measure_model(
             low_ms=t.low * 1e3,
             high_ms=t.high * 1e3,
             runs=t.runs,
-            launches=_launches(call, device),
+            launches=launches(call, device),
             peak_bytes=peak_bytes(call),
             error_rms=errors[label],
         )
@@ -148,7 +148,7 @@ def _error(outputs: Any, exact: list[torch.Tensor] | None) -> float | None:
     return (distance / size) ** 0.5 if size else None
 
 
-def _launches(call: Callable[[], Any], device: torch.device) -> int | None:
+def launches(call: Callable[[], Any], device: torch.device) -> int | None:
     """Kernels that one call launches, from the profiler; None on CPU, where nothing is launched."""
     if device.type != "cuda":
         return None
