@@ -36,7 +36,7 @@ from interfuse.lower.work import Work
 from interfuse.plan.plan import PackStep
 from interfuse.plan.planner import plan
 from interfuse.plan.schedules import schedules
-from tests import gathers, joins, mixed, online, packs, parts, symbolic, teams
+from tests import few, gathers, joins, mixed, online, packs, parts, symbolic, teams
 from tests.emit import triton_cases as cases
 from tests.kernels import BUILDERS
 from tests.plan.made import captured
@@ -154,6 +154,23 @@ def test_families_by_lowering_keep_to_the_limits(device: str, cache: Path) -> No
     sources += [emit(cases.transposed(4096, 1000, F32, 32, 32)), emit(cases.carried(64, 100000, F32, block=2048))]
     for r in compiled(sources, profile, cache):
         assert check(r, profile) is None, r
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_products_of_few_rows_keep_to_the_limits(device: str, cache: Path) -> None:
+    profile, sizes = find(device), ((1, 14336, 4096), (7, 4096, 14336), (16, 1000, 300))
+    regions = [
+        make(dtype, s, t) for make in (few.gated, few.residual) for s in sizes for t, dtype in enumerate((F16, BF16))
+    ]
+    sources = [emit(cases.lowered(*region)[0]) for region in regions]
+    for r in compiled(sources, profile, cache):
+        assert check(r, profile) is None, r
+
+
+def test_products_of_few_rows_are_multiplied_by_tensor_cores(cache: Path) -> None:
+    kernel, _ = cases.lowered(*few.gated(F16, (8, 14336, 4096), True))
+    (r,) = build.compile_offline([emit(kernel)], "cuda:90", 1, cache, assembly=True)
+    assert isinstance(r, Resources) and "mma.sync" in r.assembly and "cp.async" in r.assembly
 
 
 @pytest.mark.parametrize("device", DEVICES)

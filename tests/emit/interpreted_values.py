@@ -29,13 +29,12 @@ from interfuse.lower.kernel import Kernel, Reduce, walk
 from interfuse.lower.schedule import Schedule
 from interfuse.lower.target import GPU, Target
 from interfuse.lower.work import Work
-from interfuse.passes.one_row import spelled
 from interfuse.plan.plan import PackStep
 from interfuse.plan.planner import plan
 from interfuse.run import gpu
 from interfuse.run.gpu_pack import PackLauncher
 from interfuse.run.gpu_team import TeamLauncher
-from tests import gathers, joins, mixed, online, packs, parts, strategies, symbolic, targets, teams
+from tests import few, gathers, joins, mixed, online, packs, parts, strategies, symbolic, targets, teams
 from tests.emit import code_cases
 from tests.emit import triton_cases as cases
 from tests.judge import judge_region
@@ -167,18 +166,17 @@ def test_codes_of_rows_over_their_largest_element() -> None:
     code_cases.check(I8, "cpu")
 
 
+@pytest.mark.parametrize("special", (False, True), ids=("numbers", "special"))
 @pytest.mark.parametrize("turned", (False, True), ids=("linear", "mm"))
-def test_products_of_one_row_with_what_follows(turned: bool) -> None:
-    """A gated layer of one token: two products of one row, an activation and a multiplication in one kernel."""
-    x = b.placeholder("x", F16, (1, 200))
-    weights = [b.placeholder(name, F16, (200, 24) if turned else (24, 200)) for name in ("gate", "up")]
-    products = [b.linear(x, b.permute(w, (1, 0)) if turned else w) for w in weights]
-    wide = [b.cast(found, F32) for n in products if (found := spelled(n, n)) is not None]
-    out = b.cast(b.rounded(b.apply("mul", b.apply("tanh", wide[0]), wide[1]), F16), F16)
-    inputs = [x, *weights]
-    kernel, reads = cases.lowered(inputs, [out])
-    arrays = {n: np.random.default_rng(k).standard_normal(n.shape).astype(np.float16) for k, n in enumerate(inputs)}
-    cases.check_region([out], arrays, cases.run(kernel, [arrays[n] for n in reads]))
+@pytest.mark.parametrize("sizes", ((1, 24, 200), (1, 77, 130), (3, 33, 70), (16, 64, 64), (7, 140, 65), (2, 16, 16)))
+@pytest.mark.parametrize("region", (few.gated, few.residual))
+def test_products_of_few_rows(region: Callable[..., few.Region], sizes: few.Sizes, turned: bool, special: bool) -> None:
+    """Masks at every end, and rows past the last beside what is no number."""
+    inputs, outputs = region(F16, sizes, turned)
+    kernel, reads = cases.lowered(inputs, outputs)
+    assert kernel.family == "skinny"
+    arrays = few.values(inputs, special)
+    cases.check_region(outputs, arrays, cases.run(kernel, [arrays[n] for n in reads]))
 
 
 def test_odd_rows_beside_weights() -> None:

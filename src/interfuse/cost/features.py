@@ -31,6 +31,7 @@ from interfuse.lower.kernel import (
     varies_over,
     walk,
 )
+from interfuse.lower.skinny import NAMES, products_of
 from interfuse.lower.vectors import SECTOR_BYTES, VECTOR_BYTES
 
 WARP = 32
@@ -122,6 +123,9 @@ class _Counter:
         self.grid = [a for a in kernel.axes if a.role in (Role.GRID, Role.TEAM)]
         self.programs = max(1, math.prod(self.steps[a.name] for a in self.grid))
         self.lanes = math.prod(a.block for a in kernel.own_axes)
+        self.products = products_of(kernel)
+        if self.products:  # what they have in common waits in shared memory
+            self.lanes = len(self.products) * math.prod(self.kernel.axis(n).block for n in NAMES[:2])
 
     def features(self) -> Features:
         work = {"slots": 0.0, "exp": 0.0, "erf": 0.0, "div": 0.0}
@@ -139,7 +143,7 @@ class _Counter:
                     torn, apart = torn + asked * (sectors - 1), max(apart, programs)
                 if isinstance(s, Load):
                     seen.setdefault((s.param, s.index), []).append(asked)
-            else:
+            elif not (self.products and serial):  # what tensor cores multiply takes them no time
                 self._count(s, work)
             if isinstance(s, (Reduce, Scan)):
                 # What a loop carries to its end meets once, the rest at each step of the loops around it.

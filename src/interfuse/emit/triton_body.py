@@ -15,9 +15,9 @@ from interfuse.base.text import Writer
 from interfuse.emit import triton_counted as counted
 from interfuse.emit import triton_prelude as prelude
 from interfuse.emit import triton_team
+from interfuse.emit.triton_dot import Products
 from interfuse.emit.triton_index import INT32
 from interfuse.emit.triton_lanes import Lane, padded, shape_of
-from interfuse.emit.triton_lines import Lines
 from interfuse.emit.triton_reduce import (
     COMBINE,
     COMPOSITE,
@@ -52,7 +52,7 @@ from interfuse.lower.kernel import (
 )
 
 
-class Body(Lines):
+class Body(Products):
     """Writes a kernel's statements, loops and reductions."""
 
     def __init__(self, kernel: Kernel) -> None:
@@ -125,6 +125,9 @@ class Body(Lines):
     def _serial(self, loop: Loop) -> None:
         """A loop in steps of the axis's block: one accumulator a reduction before it, their lanes joined after it."""
         axis, lane, body = self.kernel.axis(loop.axis), self.lanes[loop.axis], walk(loop.body)
+        if self.products:
+            self._multiply(lane, self._every(axis, lane))
+            return
         if any(isinstance(s, Loop) and self.kernel.axis(s.axis).role is Role.SERIAL for s in loop.body):
             raise UnsupportedError("a serial loop inside a serial loop has no Triton text")
         carried = [s for s in body if isinstance(s, Reduce) and s.axis == axis.name]

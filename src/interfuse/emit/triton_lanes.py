@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from interfuse.emit.triton_index import index_text
 from interfuse.ir.index import Expr, wrap
 from interfuse.lower.kernel import Axis, Kernel, Role
+from interfuse.lower.skinny import FAMILY
 
 
 @dataclass(frozen=True)
 class Lane:
     """One dimension of the tensors: its axis, position, and the names of its block, extent and mask; `ragged` where a
-    part of an axis that is shared out can end within a block.
+    part of an axis that is shared out can end within a block. What products have in common is no dimension of what they
+    give: its position is the rank.
     """
 
     axis: Axis
@@ -61,13 +63,13 @@ def lanes_of(kernel: Kernel) -> dict[str, Lane]:
             extent = f"{a.name}_end"
         block, mask = ("BLOCK", "inside") if len(axes) == 1 else (f"{upper}_BLOCK", f"{a.name}_inside")
         ragged = a.own_end and a.block > 1 and _ragged(kernel, a)
-        lanes[a.name] = Lane(a, k, len(axes), block, extent, mask, ragged)
+        lanes[a.name] = Lane(a, k, len(axes) - (kernel.family == FAMILY), block, extent, mask, ragged)
     return lanes
 
 
 def shape_of(axes: Collection[str], lanes: Mapping[str, Lane]) -> str:
     """The shape, as text, of a tensor that varies over `axes`."""
-    return f"({', '.join(x.block if x.axis.name in axes else '1' for x in lanes.values())},)"
+    return f"({', '.join(x.block if x.axis.name in axes else '1' for x in lanes.values() if x.dim < x.rank)},)"
 
 
 def _ragged(kernel: Kernel, axis: Axis) -> bool:

@@ -40,6 +40,7 @@ from interfuse.lower.kernel import (
     varies_over,
     walk,
 )
+from interfuse.lower.skinny import products_of, sides
 
 _PACK_NAMES = ("table_ptr", "members", "member", "end", "middle", "begun", "row_ptr")
 """What the head of a packed kernel calls its own."""
@@ -105,7 +106,8 @@ class Lines:
         self._shared = {s: lane for s, lane in ways.items() if lane is not None and lane.axis.name not in self.wide}
         self.in_pieces: set[str] = set()
         self.ahead = {s: self._own(f"{s.out.name}_ahead") for s in triton_team.fetched_ahead(kernel, self._shared)}
-        self.named = name_indices([s for s in accesses if s not in self._shared and not from_row(kernel)])
+        apart = {*sides(products_of(kernel)), *self._shared}
+        self.named = name_indices([s for s in accesses if s not in apart and not from_row(kernel)])
         self._taken.update(self.named.values())
 
     # --- names and operands

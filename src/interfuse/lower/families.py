@@ -11,6 +11,7 @@ the kernel takes their symbols and serves every value. A length that may pass wh
     mixed           reductions over all rows beside reductions along rows or what every element gives: a program takes
                     some of the rows one by one and adds up its columns on the way; a second kernel joins what programs
                     found.
+    skinny          products of a few rows with matrices: a GPU's tensor cores multiply steps of both.
     column          the same over leading or middle axes: neighbouring columns in the lanes of a program, the rows
                     walked step by step, or on a GPU held at once where they are few.
 """
@@ -28,7 +29,7 @@ from interfuse.ir.index import contiguous_strides as dense
 from interfuse.ir.layout import Layout, laid_over
 from interfuse.ir.node import Node
 from interfuse.ir.ops import REDUCES, SCANS
-from interfuse.lower.accesses import accesses, bounds, size_symbols
+from interfuse.lower.accesses import accesses, adds_up, bounds, size_symbols
 from interfuse.lower.axes import (
     Rows,
     column_axes,
@@ -64,8 +65,9 @@ from interfuse.lower.launch import order_of, stages_of, warps_of
 from interfuse.lower.nested import find_blocks, in_blocks
 from interfuse.lower.order import in_memory_order, map_domains, memory_digits, places, position
 from interfuse.lower.schedule import HELD, Schedule
+from interfuse.lower.skinny import FAMILY, multiplied
 from interfuse.lower.statistics import expand_statistics, join_statistics
-from interfuse.lower.target import FEW, PARTED, SHORT, Target
+from interfuse.lower.target import PARTED, SHORT, Target
 from interfuse.lower.together import TeamTracer, shares_of, team_axes
 from interfuse.lower.trace import Tracer
 from interfuse.lower.traced import Trace
@@ -133,6 +135,9 @@ def _plain(work: Work, target: Target, schedule: Schedule) -> _Made:
         roots = expand_statistics(work.roots, work.leaves)
         made = in_blocks(blocks, target, schedule, lambda d, rows: _trace(roots, work, d, target, rows))
         return _Made("row, resident", *made)
+    over = functools.partial(_trace, work.roots, work, target=target)
+    if (few := multiplied(work, target, schedule, over)) is not None:
+        return _Made(FAMILY, *few)
     domain = walked(work, target)
     if domain.reduces:
         return _reducing(work, _as_example(domain, work.sizes, target), target, schedule)
@@ -224,7 +229,7 @@ def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) ->
         rows = _shared(first, domain)
     if turned:
         axes = turned_axes(domain, target, rows)
-    elif first is not None and schedule.streamed is None and _adds_up(first, nodes, domain, target):
+    elif first is not None and schedule.streamed is None and adds_up(first, nodes, domain, target):
         axes = total_axes(domain, target)
     elif family == "row":
         axes = row_axes(domain, target)
@@ -290,16 +295,6 @@ def _across(trace: Trace, domain: Domain) -> Rows | None:
     turned = [a for a in wide if first_step(a, col, (row, col)) not in (0, 1, -1)]
     sizes = [(a.out if isinstance(a, Load) else a.arg).dtype.bytes for a in turned]
     return neighbouring_rows([(a.index, n) for a, n in zip(turned, sizes, strict=True)], row, domain.rows)
-
-
-def _adds_up(trace: Trace, nodes: list[Node], domain: Domain, target: Target) -> bool:
-    """True where a few rows give sums and their like and nothing has to wait for these, so that nothing is held."""
-    col = position("col", domain.cols)
-    few = isinstance(domain.rows, int) and domain.rows <= FEW
-    long = isinstance(domain.cols, int) and 2 * domain.cols > target.tile_elements
-    plain = all(n.op not in ("variance", "spread", "expsum") for n in nodes)
-    narrow = all(col not in symbols(s.index) for s in trace.stores)
-    return few and long and plain and narrow and max(trace.depth.values(), default=0) <= 1
 
 
 def _shared(trace: Trace, domain: Domain) -> Rows | None:

@@ -11,6 +11,7 @@ from interfuse.ir.dtypes import F32
 from interfuse.ir.index import Expr, symbols, wrap
 from interfuse.lower.axes import STEP_BYTES, crowded, power
 from interfuse.lower.kernel import Axis, Load, Loop, Reduce, Role, Scan, Stmt, Store, step_along, varies_over, walk
+from interfuse.lower.skinny import FAMILY
 from interfuse.lower.target import (
     FEW,
     FLIGHT_BYTES,
@@ -67,6 +68,8 @@ def _for_tile(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...])
     body = walk(statements)
     if family == "row, in teams":
         return _of_a_team(axes)
+    if family == FAMILY:  # a multiplication of tensor cores has eight features at least
+        return min(4, axes[1].block // 8)
     if family == "mixed":
         return min(16, power(max(1, _step_bytes(axes, statements) // THREAD_BYTES // 32)))
     elements = power(math.prod(a.block for a in axes))

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from interfuse.ir.graph import Graph
 from interfuse.passes.drop_rounds import drop_rounds
-from interfuse.passes.one_row import one_row
+from interfuse.passes.few_rows import few_rows
 from interfuse.passes.simplify import simplify
 
 PASSES: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("simplify", simplify),
-    ("one_row", one_row),
+    ("few_rows", few_rows),
     ("drop_rounds", drop_rounds),
     ("simplify_again", simplify),
 )

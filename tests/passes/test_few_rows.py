@@ -1,4 +1,4 @@
-"""Products of one row are spelled as sums on a GPU alone, near float64, with what stands beside them in one kernel."""
+"""Products of few rows are spelled as sums on a GPU alone, near float64, with what stands beside them in one kernel."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from interfuse.ir import build as b
 from interfuse.ir.dtypes import BF16, F16, F32, F64, DType
 from interfuse.ir.evaluate import evaluate
 from interfuse.ir.graph import Graph, Input, Output
+from interfuse.ir.index import sym
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node, topological
 from interfuse.ir.verify import verify
-from interfuse.passes.one_row import one_row
+from interfuse.passes.few_rows import few_rows
 
 
 def _product(rows: int, dtype: DType, bias: bool, turned: bool) -> tuple[list[Node], Node]:
@@ -24,7 +25,7 @@ def _product(rows: int, dtype: DType, bias: bool, turned: bool) -> tuple[list[No
 
 def _spelled(inputs: list[Node], out: Node, device: str = "cuda:0") -> Node:
     given = tuple(Input(n, contiguous(n.shape)) for n in inputs)
-    graph = one_row(Graph(given, (), (Output(out, contiguous(out.shape)),), device=device))
+    graph = few_rows(Graph(given, (), (Output(out, contiguous(out.shape)),), device=device))
     verify(graph)
     (output,) = graph.outputs
     assert output.node is not None
@@ -33,9 +34,11 @@ def _spelled(inputs: list[Node], out: Node, device: str = "cuda:0") -> Node:
 
 @pytest.mark.parametrize("turned", (False, True), ids=("linear", "mm"))
 @pytest.mark.parametrize("bias", (False, True), ids=("plain", "bias"))
-@pytest.mark.parametrize("dtype", (F16, BF16, F32, F64), ids=str)
-def test_a_product_of_one_row_is_a_sum(dtype: DType, bias: bool, turned: bool) -> None:
-    inputs, out = _product(1, dtype, bias, turned)
+@pytest.mark.parametrize(
+    ("rows", "dtype"), ((1, F16), (1, BF16), (1, F32), (1, F64), (2, F16), (5, BF16), (16, F16)), ids=str
+)
+def test_a_product_of_few_rows_is_a_sum(rows: int, dtype: DType, bias: bool, turned: bool) -> None:
+    inputs, out = _product(rows, dtype, bias, turned)
     spelled = _spelled(inputs, out)
     assert not any(n.op == "linear" for n in topological((spelled,)))
     assert (spelled.shape, spelled.dtype) == (out.shape, out.dtype)
@@ -46,6 +49,9 @@ def test_a_product_of_one_row_is_a_sum(dtype: DType, bias: bool, turned: bool) -
 
 
 def test_other_products_and_other_devices_stay() -> None:
-    for rows, device in ((1, "cpu"), (2, "cuda:0")):
-        inputs, out = _product(rows, F16, True, False)
+    for rows, dtype, device in ((1, F16, "cpu"), (17, F16, "cuda:0"), (2, F32, "cuda:0"), (2, F64, "cuda:0")):
+        inputs, out = _product(rows, dtype, True, False)
         assert _spelled(inputs, out, device) is out
+    x, w = b.placeholder("x", F16, (sym("s0", 1, 16), 40)), b.placeholder("w", F16, (12, 40))
+    product = b.linear(x, w)
+    assert _spelled([x, w], product) is product, "rows that may be many"

@@ -1,0 +1,151 @@
+"""Products of a few rows with a matrix. In: a region whose reductions are sums of products, or a kernel. Out: the axes
+on which tensor cores multiply, and what each sum multiplies.
+
+The rows are held whole, the features side by side in programs, and what both have in common is walked: the matrix is
+read once. Tensor cores multiply f16 and bf16 exactly and add up in f32, though the last digits of that are theirs: only
+regions that end in narrow types take them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from interfuse.base.errors import UnsupportedError
+from interfuse.ir.dtypes import BF16, F16, F32, DType
+from interfuse.ir.index import INF
+from interfuse.ir.node import Node
+from interfuse.ir.ops import REDUCES, SCANS
+from interfuse.lower.axes import Rows
+from interfuse.lower.domain import find, inside
+from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Reduce, Role, Stmt, Value, varies_over
+from interfuse.lower.schedule import Schedule
+from interfuse.lower.target import Target
+from interfuse.lower.traced import Trace
+from interfuse.lower.tree import statements
+from interfuse.lower.work import Work
+
+FAMILY = "skinny"
+
+KINDS = (F16, BF16)
+"""Types that tensor cores multiply exactly."""
+
+LEAST = 16
+"""Rows, features and elements in common that a multiplication of tensor cores takes."""
+
+FEATURES, COMMON = 64, 64
+"""Features of a program at most, and what it takes of each at once: long pieces of a matrix laid either way."""
+
+NAMES = ("row", "feature", "col")
+"""The axes: of the rows, of the matrix, and of both."""
+
+Traced = Callable[..., Trace]
+"""Traces a region over a domain, with `rows` as several axes."""
+
+Lowered = tuple[tuple[Axis, ...], Trace, tuple[Stmt, ...], tuple[()]]
+
+
+@dataclass(frozen=True)
+class Product:
+    """What a sum multiplies: elements of the rows and of the matrix."""
+
+    row: Load
+    weight: Load
+
+
+def multiplied(work: Work, target: Target, schedule: Schedule, trace: Traced) -> Lowered | None:
+    """Axes, trace and statements of a region that multiplies few rows; None for any other. UnsupportedError for a
+    schedule that tensor cores cannot have.
+    """
+    sizes = _sizes(inside(work.roots, work.leaves), work.outputs) if target.backend == "triton" else None
+    if sizes is None or schedule.streamed:
+        return None
+    row, feature, col = (Axis(n, d, Role.GRID) for n, d in zip(NAMES, sizes, strict=True))
+    rows = Rows(row.symbol * feature.extent + feature.symbol, (row, feature))
+    traced = trace(replace(find(work.roots, work.leaves), most=INF), rows=rows)
+    body, _ = statements(traced, replace(col, role=Role.SERIAL), keep=False)
+    if not products(body, {name: n.dtype for n, name in traced.reads.items()}):
+        return None
+    axes = schedule.placed(_blocks(row, feature, col, target), target.backend, target.lanes)
+    if min(a.block for a in axes) < LEAST:
+        raise UnsupportedError(f"the schedule {schedule}: tensor cores take {LEAST} at once at least")
+    return axes, traced, body, ()
+
+
+def _sizes(nodes: Sequence[Node], outputs: Iterable[Node]) -> tuple[int, int, int] | None:
+    """Rows, features, and what they have in common, where sums over products of these sizes are all that a region
+    reduces.
+    """
+    sums = [n for n in nodes if n.op in REDUCES or n.op in SCANS]
+    if not all(n.op == "sum" and n.dtype is F32 and n.inputs[0].op == "mul" and n.attr("axes") == (2,) for n in sums):
+        return None
+    shapes = {n.inputs[0].shape for n in sums}
+    if len(shapes) != 1 or any(o.dtype not in KINDS for o in outputs):
+        return None
+    sizes = tuple(d for d in shapes.pop() if isinstance(d, int))
+    if len(sizes) != 3:
+        return None
+    rows, features, common = sizes
+    return (rows, features, common) if rows <= LEAST <= min(features, common) else None
+
+
+def _blocks(row: Axis, feature: Axis, col: Axis, target: Target) -> tuple[Axis, ...]:
+    """What a program takes: all rows, and as many features as leave a program for every unit."""
+    block = FEATURES
+    while block > LEAST and int(feature.extent) < target.programs * block:  # type: ignore[arg-type]
+        block //= 2
+    return replace(row, block=LEAST), replace(feature, block=block), replace(col, role=Role.SERIAL, block=COMMON)
+
+
+def products(body: Sequence[Stmt], types: Mapping[str, DType]) -> dict[Reduce, Product]:
+    """What each sum of a body multiplies, `types` being those of buffers; nothing where the body walks its columns for
+    anything else.
+    """
+    loops = [s for s in body if isinstance(s, Loop)]
+    inside = loops[0].body if len(loops) == 1 else ()
+    makers = {s.out: s for s in inside if isinstance(s, (Load, Let))}
+    found, used = dict[Reduce, Product](), set[Stmt]()
+    for s in inside:
+        if not isinstance(s, Reduce):
+            continue
+        terms = makers.get(s.arg)
+        if s.op != "sum" or not isinstance(terms, Let) or terms.op != "mul":
+            return {}
+        sides = [_read(v, makers) for v in terms.args]
+        product = _product([chain[-1] for chain in sides if chain], types)
+        if product is None:
+            return {}
+        used.update((s, terms), *sides)
+        found[s] = product
+    return found if used.issuperset(inside) else {}
+
+
+def _read(value: Value, makers: Mapping[Value, Load | Let]) -> list[Load | Let]:
+    """What makes a value, from a conversion to f32 where there is one to the load."""
+    chain = [makers[value]] if value in makers else []
+    if chain and isinstance(chain[0], Let) and chain[0].op == "cast" and chain[0].args[0] in makers:
+        chain.append(makers[chain[0].args[0]])
+    return chain
+
+
+def _product(sides: Sequence[Load | Let], types: Mapping[str, DType]) -> Product | None:
+    """The two sides of a product that tensor cores can multiply as they are stored."""
+    row, feature, common = NAMES
+    loads = [s for s in sides if isinstance(s, Load) and not s.picks and not s.within]
+    kinds = {types.get(s.param) for s in loads}
+    if len(loads) != 2 or len(kinds) != 1 or not kinds <= set(KINDS):
+        return None
+    first, second = sorted(loads, key=lambda s: feature in varies_over(s))
+    own = varies_over(first) - {row} == {common} and varies_over(second) == {feature, common}
+    return Product(first, second) if own else None
+
+
+def products_of(kernel: Kernel) -> dict[Reduce, Product]:
+    """What each sum of a kernel of this family multiplies; nothing for other kernels."""
+    types = {p.name: p.dtype for p in kernel.params}
+    return products(kernel.body, types) if kernel.family == FAMILY else {}
+
+
+def sides(found: Mapping[Reduce, Product]) -> dict[Load, None]:
+    """What products multiply, each load once."""
+    return dict.fromkeys(side for p in found.values() for side in (p.row, p.weight))

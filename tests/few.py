@@ -1,0 +1,53 @@
+"""Regions that multiply a few rows with matrices. In: a type and sizes. Out: inputs and outputs; values for inputs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from interfuse.ir import build as b
+from interfuse.ir.dtypes import F32, DType
+from interfuse.ir.node import Node
+from interfuse.passes.few_rows import spelled
+
+Region = tuple[list[Node], list[Node]]
+Sizes = tuple[int, int, int]
+"""Rows, features, and what they have in common."""
+
+
+def _sum(x: Node, w: Node, turned: bool, *bias: Node) -> Node:
+    product = b.linear(x, b.permute(w, (1, 0)) if turned else w, *bias)
+    found = spelled(product, product)
+    assert found is not None
+    return b.cast(found, F32)
+
+
+def _weight(name: str, dtype: DType, sizes: Sizes, turned: bool) -> Node:
+    _, features, common = sizes
+    return b.placeholder(name, dtype, (common, features) if turned else (features, common))
+
+
+def gated(dtype: DType, sizes: Sizes, turned: bool) -> Region:
+    """tanh of one product times another one of the same rows."""
+    x = b.placeholder("x", dtype, (sizes[0], sizes[2]))
+    gate, up = (_weight(name, dtype, sizes, turned) for name in ("gate", "up"))
+    out = b.apply("mul", b.apply("tanh", _sum(x, gate, turned)), _sum(x, up, turned))
+    return [x, gate, up], [b.cast(b.rounded(out, dtype), dtype)]
+
+
+def residual(dtype: DType, sizes: Sizes, turned: bool) -> Region:
+    """tanh of a product with a bias, and that added to what has the shape of the result."""
+    rows, features, common = sizes
+    x, added = b.placeholder("x", dtype, (rows, common)), b.placeholder("added", dtype, (rows, features))
+    w, bias = _weight("w", dtype, sizes, turned), b.placeholder("bias", dtype, (features,))
+    active = b.apply("tanh", _sum(x, w, turned, bias))
+    outs = active, b.apply("add", active, b.cast(added, F32))
+    return [x, w, bias, added], [b.cast(b.rounded(out, dtype), dtype) for out in outs]
+
+
+def values(inputs: list[Node], special: bool = False) -> dict[Node, np.ndarray]:
+    """Random values by input; with some that are no numbers, in the first matrix and in its rows, where `special`."""
+    given = {n: np.random.default_rng(k).standard_normal(n.shape).astype(n.dtype.numpy) for k, n in enumerate(inputs)}
+    if special:
+        x, w, *_ = given.values()
+        x[0, 3], x[-1, 5], w.flat[7] = np.inf, np.nan, np.inf
+    return given

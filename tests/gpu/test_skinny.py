@@ -1,0 +1,63 @@
+"""Products of a few rows on a GPU. In: rows, matrices, what follows. Out: the contract's values from one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from interfuse.driver.backend import Backend
+from interfuse.driver.options import read
+from tests.judge import judge
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+    pytest.mark.usefixtures("predicted", "no_gradients"),
+]
+
+
+def gated(x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    return F.silu(x @ gate) * (x @ up)
+
+
+def biased(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor, added: torch.Tensor) -> torch.Tensor:
+    return F.gelu(F.linear(x, w, bias)) + added
+
+
+def _chosen(f: Callable[..., Any], *inputs: torch.Tensor) -> tuple[Callable[..., Any], list[str]]:
+    backend = Backend(read(None, {"race": False}))
+    run = torch.compile(f, backend=backend, dynamic=False)
+    run(*inputs)
+    assert not [e.facts for r in backend.records for e in r.of("fallback")]
+    return run, [r.choice.label for c in backend.compiled if c.plan for r in c.plan.regions]
+
+
+def _made(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+    return torch.randn(shape, device="cuda", dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16), ids=str)
+@pytest.mark.parametrize("rows", (1, 5, 8, 16))
+@pytest.mark.parametrize(("features", "common"), ((4096, 2048), (5000, 1032)))
+def test_values(features: int, common: int, rows: int, dtype: torch.dtype) -> None:
+    x = _made(rows, common, dtype=dtype)
+    gate, up = (_made(common, features, dtype=dtype) * 0.05 for _ in range(2))
+    run, labels = _chosen(gated, x, gate, up)
+    assert labels == ["fused: skinny"]
+    assert judge(gated, (x, gate, up), run).ok
+    inputs = x, gate.t().contiguous(), _made(features, dtype=dtype), _made(rows, features, dtype=dtype)
+    run, labels = _chosen(biased, *inputs)
+    assert labels == ["fused: skinny"]
+    assert judge(biased, inputs, run).ok
+
+
+def test_what_is_no_number_stays_in_its_row() -> None:
+    x, w = _made(3, 512, dtype=torch.float16), _made(4000, 512, dtype=torch.float16)
+    bias, added = _made(4000, dtype=torch.float16), _made(3, 4000, dtype=torch.float16)
+    x[0, 3], x[2, 5], w[7, 9] = float("inf"), float("nan"), float("inf")
+    run, _ = _chosen(biased, x, w, bias, added)
+    assert judge(biased, (x, w, bias, added), run).ok

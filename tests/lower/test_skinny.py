@@ -1,0 +1,83 @@
+"""Products of a few rows. In: regions. Out: kernels of tensor cores that read the matrix once, or other kernels."""
+
+from __future__ import annotations
+
+import pytest
+
+from interfuse.base.errors import UnsupportedError
+from interfuse.cost.features import features
+from interfuse.cost.model import kernel_estimate
+from interfuse.device.table import find
+from interfuse.ir import build as b
+from interfuse.ir.dtypes import BF16, F16, F32, F64, DType
+from interfuse.ir.layout import contiguous
+from interfuse.lower.families import lower
+from interfuse.lower.kernel import Kernel, Load, Role, walk
+from interfuse.lower.schedule import Schedule, schedule_of
+from interfuse.lower.skinny import products_of
+from interfuse.lower.target import CPU, GPU, Target
+from interfuse.lower.work import Work
+from tests import few
+
+
+def _work(region: few.Region) -> Work:
+    inputs, outputs = region
+    return Work(tuple(outputs), frozenset(inputs), {n: contiguous(n.shape) for n in (*inputs, *outputs)})
+
+
+def _kernel(region: few.Region, target: Target = GPU, schedule: Schedule | None = None) -> Kernel:
+    return lower("k", _work(region), target, schedule=schedule)[0]
+
+
+@pytest.mark.parametrize("rows", (1, 2, 7, 16))
+@pytest.mark.parametrize("turned", (False, True), ids=("linear", "mm"))
+@pytest.mark.parametrize("dtype", (F16, BF16), ids=str)
+def test_siblings_share_their_rows_and_each_matrix_is_read_once(dtype: DType, turned: bool, rows: int) -> None:
+    kernel = _kernel(few.gated(dtype, (rows, 14336, 4096), turned))
+    row, feature, col = kernel.axes
+    assert kernel.family == "skinny" and [a.role for a in kernel.axes] == [Role.GRID, Role.GRID, Role.SERIAL]
+    assert (row.extent, feature.extent, col.extent) == (rows, 14336, 4096) and row.block == 16
+    products = list(products_of(kernel).values())
+    assert len(products) == 2 and len({p.row for p in products}) == 1 and len({p.weight for p in products}) == 2
+    assert sum(isinstance(s, Load) for s in walk(kernel.body)) == 3
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sizes"),
+    ((F32, (1, 64, 64)), (F64, (1, 64, 64)), (F16, (4, 15, 64)), (F16, (4, 64, 15))),
+    ids=("f32", "f64", "narrow matrix", "short rows"),
+)
+def test_what_tensor_cores_do_not_take_is_added_up(dtype: DType, sizes: few.Sizes) -> None:
+    x, w = b.placeholder("x", dtype, sizes[::2]), b.placeholder("w", dtype, sizes[1:])
+    wide = [b.cast(n, F32) if n.dtype.is_narrow else n for n in (x, w)]
+    terms = [b.expand(b.reshape(n, (n.shape[0], 1, n.shape[1])[:: 1 - 2 * k]), sizes) for k, n in enumerate(wide[:1])]
+    terms.append(b.expand(b.reshape(wide[1], (1, *w.shape)), sizes))
+    out = b.reduce("sum", b.apply("mul", *terms), (2,))
+    kernel = _kernel(([x, w], [b.cast(b.rounded(out, F16), F16) if dtype is F16 else out]))
+    assert kernel.family.startswith("row") and not products_of(kernel)
+
+
+def test_results_of_more_digits_are_added_up_one_by_one() -> None:
+    inputs, (out,) = few.gated(F16, (4, 64, 64), False)
+    assert _kernel((inputs, [b.cast(out, F32)])).family.startswith("row")
+
+
+def test_a_cpu_has_no_such_kernel() -> None:
+    assert _kernel(few.gated(F16, (4, 64, 64), False), CPU).family.startswith("row")
+
+
+def test_a_kernel_comes_back_by_its_schedule_and_its_least_blocks_are_kept_to() -> None:
+    region = few.residual(F16, (4, 2048, 512), False)
+    kernel = _kernel(region)
+    assert _kernel(region, schedule=schedule_of(kernel, "triton")) == kernel
+    with pytest.raises(UnsupportedError, match="tensor cores take 16"):
+        _kernel(region, schedule=Schedule((("feature", 8),)))
+
+
+def test_it_takes_as_long_as_its_matrices_take_to_be_read() -> None:
+    h200 = find("H200")
+    kernel = _kernel(few.gated(F16, (16, 14336, 4096), True))
+    moved = 2 * (16 * 4096 + 2 * 4096 * 14336 + 16 * 14336)
+    assert features(kernel, {}).moved == moved
+    bare = h200.seconds("read", moved)
+    assert bare <= kernel_estimate(kernel, h200).seconds < 1.15 * bare
