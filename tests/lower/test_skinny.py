@@ -81,3 +81,8 @@ def test_it_takes_as_long_as_its_matrices_take_to_be_read() -> None:
     assert features(kernel, {}).moved == moved
     bare = h200.seconds("read", moved)
     assert bare <= kernel_estimate(kernel, h200).seconds < 1.15 * bare
+
+
+def test_pieces_are_long_whichever_way_a_matrix_lies() -> None:
+    blocks = {t: [a.block for a in _kernel(few.gated(F16, (8, 1024, 4096), t)).axes] for t in (False, True)}
+    assert blocks == {False: [16, 16, 64], True: [16, 64, 64]}

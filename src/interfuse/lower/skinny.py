@@ -18,7 +18,7 @@ from interfuse.ir.node import Node
 from interfuse.ir.ops import REDUCES, SCANS
 from interfuse.lower.axes import Rows
 from interfuse.lower.domain import find, inside
-from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Reduce, Role, Stmt, Value, varies_over
+from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Reduce, Role, Stmt, Value, step_along, varies_over
 from interfuse.lower.schedule import Schedule
 from interfuse.lower.target import Target
 from interfuse.lower.traced import Trace
@@ -34,7 +34,9 @@ LEAST = 16
 """Rows, features and elements in common that a multiplication of tensor cores takes."""
 
 FEATURES, COMMON = 64, 64
-"""Features of a program at most, and what it takes of each at once: long pieces of a matrix laid either way."""
+"""Features of a program at most, and what it takes of each at once: 128 bytes of a matrix laid either way. Pieces of 64
+bytes take a GPU a third longer.
+"""
 
 NAMES = ("row", "feature", "col")
 """The axes: of the rows, of the matrix, and of both."""
@@ -64,9 +66,11 @@ def multiplied(work: Work, target: Target, schedule: Schedule, trace: Traced) ->
     rows = Rows(row.symbol * feature.extent + feature.symbol, (row, feature))
     traced = trace(replace(find(work.roots, work.leaves), most=INF), rows=rows)
     body, _ = statements(traced, replace(col, role=Role.SERIAL), keep=False)
-    if not products(body, {name: n.dtype for n, name in traced.reads.items()}):
+    found = products(body, {name: n.dtype for n, name in traced.reads.items()})
+    if not found:
         return None
-    axes = schedule.placed(_blocks(row, feature, col, target), target.backend, target.lanes)
+    long = any(step_along(p.weight, feature.symbol) == 1 for p in found.values())
+    axes = schedule.placed(_blocks(row, feature, col, long, target), target.backend, target.lanes)
     if min(a.block for a in axes) < LEAST:
         raise UnsupportedError(f"the schedule {schedule}: tensor cores take {LEAST} at once at least")
     return axes, traced, body, ()
@@ -89,10 +93,12 @@ def _sizes(nodes: Sequence[Node], outputs: Iterable[Node]) -> tuple[int, int, in
     return (rows, features, common) if rows <= LEAST <= min(features, common) else None
 
 
-def _blocks(row: Axis, feature: Axis, col: Axis, target: Target) -> tuple[Axis, ...]:
-    """What a program takes: all rows, and as many features as leave a program for every unit."""
+def _blocks(row: Axis, feature: Axis, col: Axis, long: bool, target: Target) -> tuple[Axis, ...]:
+    """What a program takes: all rows, and as many features as leave a program for every unit; no fewer than make a
+    `long` piece where features are neighbours in memory.
+    """
     block = FEATURES
-    while block > LEAST and int(feature.extent) < target.programs * block:  # type: ignore[arg-type]
+    while not long and block > LEAST and int(feature.extent) < target.programs * block:  # type: ignore[arg-type]
         block //= 2
     return replace(row, block=LEAST), replace(feature, block=block), replace(col, role=Role.SERIAL, block=COMMON)
 
