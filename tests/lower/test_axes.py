@@ -75,3 +75,14 @@ def test_rows_of_nothing_are_no_blocks() -> None:
     nothing, x = b.placeholder("nothing", F32, (1, 0)), b.placeholder("x", F32, (1, 30))
     found = [b.reduce("sum", n, (1,)) for n in (nothing, x)]
     assert find_blocks(found, {1}, GPU) is None
+
+
+@pytest.mark.parametrize(("rows", "warps"), ((16384, 1), (16, 4)))
+def test_a_short_row_that_is_reduced_time_and_again_has_one_warp(rows: int, warps: int) -> None:
+    """But where there are few rows, it has more: nobody uses the room otherwise."""
+    x = b.placeholder("x", F16, (rows, 768))
+    wide = b.cast(x, F32)
+    variance = b.reduce("variance", wide, (1,), keepdims=True, correction=0)
+    apart = b.apply("sub", wide, b.expand(b.reduce("mean", wide, (1,), keepdims=True), wide.shape))
+    kernel, _ = cases.lowered([x], [b.cast(b.apply("mul", apart, b.expand(variance, wide.shape)), F16)])
+    assert (kernel.axes[-1].block, kernel.warps) == (1024, warps)

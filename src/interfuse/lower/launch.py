@@ -34,6 +34,9 @@ do something meanwhile. Elements of a thread where each unit has one program; ro
 ahead: it takes registers, so that there are fewer teams.
 """
 
+ONE_WARP = 1 << 10
+"""Elements of a row that one warp holds, 32 a thread."""
+
 ALIGNED = 8
 """Elements that rows begin at multiples of where they are read in vectors."""
 
@@ -59,11 +62,11 @@ def _for_tile(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...])
     sums are carried, and where warps wait for each other in reductions of what they hold, so that more programs share a
     multiprocessor and one's wait is another's work; 32 where a larger tile is of one tensor, a thread reduces what it
     holds first, a long row of narrow elements is held, rows are turned, a row of narrow elements is read one by one, or
-    one that a program has to itself is written in bytes or scanned element by element; 64 where it does so for a row in
-    one step, where a row is read and only what it reduces to is written, or where columns are held.
-    What a thread takes of columns that it scans is all its own. Where there are a few programs that only add up what
-    they read, four; 32 warps for rows in the longest steps. Beside sums of columns, which a thread keeps, eight vectors
-    of what is read.
+    one that a program has to itself is written in bytes, scanned element by element, or short and reduced time and
+    again; 64 where it does so for a row in one step, where a row is read and only what it reduces to is written, or
+    where columns are held. What a thread takes of columns that it scans is all its own. Where there are a few programs
+    that only add up what they read, four; 32 warps for rows in the longest steps. Beside sums of columns, which a
+    thread keeps, eight vectors of what is read.
     """
     body = walk(statements)
     if family == "row, in teams":
@@ -84,7 +87,8 @@ def _for_tile(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...])
     wide = [s for s in body if isinstance(s, Store) and axes[-1].symbol in symbols(s.index)]
     coded = any(s.arg.dtype.bytes == 1 for s in wide)
     scans = any(isinstance(s, Scan) for s in body)
-    alone = family == "row, resident" and ((coded and len(lanes) == 1) or _is_slow(axes[-1], body, len(lanes)))
+    own = len(lanes) == 1 and (coded or _waits(axes[-1], body, elements))
+    alone = family == "row, resident" and (own or _is_slow(axes[-1], body, len(lanes)))
     programs = math.prod(wrap(a.extent).hi for a in axes if a.role is Role.GRID)
     if not wide and programs <= FEW and not sums and family.startswith("row"):
         return min(32, max(1, elements // 128))
@@ -142,6 +146,13 @@ def _is_slow(axis: Axis, body: list[Stmt], lanes: int) -> bool:
     """
     scans = any(isinstance(s, Scan) for s in body)
     return _one_by_one(axis, body) and (scans or (lanes == 1 and _is_narrow(axis, body)))
+
+
+def _waits(axis: Axis, body: list[Stmt], elements: int) -> bool:
+    """True for a row of narrow elements that one warp can hold and that is reduced three times and more: warps that
+    share it would wait for each other each time, and those that have nothing but what lies past its end for the rest.
+    """
+    return elements <= ONE_WARP and sum(isinstance(s, Reduce) for s in body) >= 3 and _is_narrow(axis, body)
 
 
 def _of_a_team(axes: tuple[Axis, ...]) -> int:
