@@ -18,16 +18,14 @@ model nor its terms come from them.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
-import queue
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +37,9 @@ from rich.table import Table
 from bench import fit_measure
 from bench.common import RESULTS, circumstances, commit
 from bench.fit_cases import CASES, HELD_BACK
+from bench.fit_shares import Share, ShareError, end_with_input, lines
 from bench.memory import alone
+from interfuse.base.errors import InterfuseError
 from interfuse.base.knobs import current, override
 from interfuse.cost.estimate import Estimate
 from interfuse.cost.features import Features
@@ -251,51 +251,44 @@ def keep(path: Path, data: Row) -> None:
     cases = ",\n".join(f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in data["cases"].items())
     rest = json.dumps({k: v for k, v in data.items() if k != "cases"}, indent=1)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f'{rest[:-2]},\n "cases": {{\n{cases}\n }}\n}}\n', encoding="utf-8")
+    new = path.with_suffix(".new")  # whoever is killed here leaves the file as it was
+    new.write_text(f'{rest[:-2]},\n "cases": {{\n{cases}\n }}\n}}\n', encoding="utf-8")
+    new.replace(path)
 
 
 def run_measure(args: argparse.Namespace) -> None:
-    """Measure and write the data file after each case. Processes plan and build side by side; one at a time times."""
+    """Measure and write the data file after each case. Processes plan and build side by side; one at a time times.
+
+    ShareError where one of them fails; what the others have found is in the file.
+    """
     data = json.loads(args.out.read_text()) if args.out.exists() else {"cases": {}}
     names = [n for n in CASES if not args.parts or any(p in n for p in args.parts)]
     names.sort(key=lambda n: (n in data["cases"], n not in HELD_BACK))  # what there is nothing of comes first
-    with tempfile.TemporaryDirectory() as folder:
-        own = ["--out", str(args.out), "--seconds", str(args.seconds), "--lock", f"{folder}/gpu"]
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as children:
+        lock = Path(folder, "gpu")
+        own = ["--out", str(args.out), "--seconds", str(args.seconds), "--lock", str(lock)]
         own += ["--again"] if args.again else []
-        with alone(Path(f"{folder}/gpu")):
-            shares = [names[k :: args.jobs] for k in range(args.jobs)]
-            command = [sys.executable, "-m", "bench.fit", "share"]
-            children = [
-                subprocess.Popen([*command, *share, *own], stdout=subprocess.PIPE, text=True)
-                for share in shares
-                if share
+        command = [sys.executable, "-m", "bench.fit", "share"]
+        shares = [names[k :: args.jobs] for k in range(min(args.jobs, len(names)))]
+        with alone(lock):
+            begun = [
+                children.enter_context(Share([*command, *share, *own], Path(folder, f"errors{k}")))
+                for k, share in enumerate(shares)
             ]
             device = measure("cuda:0", current())
         data |= {"profile": device.profile.measurement(), "circumstances": circumstances("cuda", args.commit)}
-        for line in _lines(children):
+        for line in lines(begun):
             name, row = json.loads(line)
             data["cases"][name] = row
             keep(args.out, data)
-
-
-def _lines(children: Sequence[subprocess.Popen[str]]) -> Iterator[str]:
-    """What the processes print, line by line as it comes."""
-    said: queue.Queue[str | None] = queue.Queue()
-
-    def read(child: subprocess.Popen[str]) -> None:
-        assert child.stdout is not None
-        for line in child.stdout:
-            said.put(line)
-        said.put(None)
-
-    for child in children:
-        threading.Thread(target=read, args=(child,), daemon=True).start()
-    for _ in children:
-        yield from iter(said.get, None)  # type: ignore[arg-type]
+        failed = [said for share in begun if (said := share.failed())]
+    if failed:
+        raise ShareError(f"{len(failed)} of {len(shares)} processes failed, and with them their cases: {failed[0]}")
 
 
 def run_share(args: argparse.Namespace) -> None:
     """Measure the cases named and print each as a line."""
+    end_with_input()
     known: Mapping[str, Row] = {}
     if args.out.exists() and not args.again:
         known = json.loads(args.out.read_text())["cases"]
@@ -348,7 +341,11 @@ def main() -> int:
     if args.command == "measure":
         if not torch.cuda.is_available():
             parser.error("PyTorch sees no GPU here; run this on a machine with one.")
-        run_measure(args)
+        try:
+            run_measure(args)
+        except (InterfuseError, ShareError) as error:
+            console.print(f"error: {error}", markup=False)
+            return 1
     elif args.command == "count":
         run_count(args, console)
     data = json.loads(args.out.read_text())

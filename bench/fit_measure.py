@@ -47,6 +47,8 @@ from interfuse.tune.bench import compare
 
 Row = dict[str, Any]
 ROUNDS = 12
+AT_ONCE = 4
+"""Cases whose kernels are compiled together: meanwhile other processes time theirs."""
 
 
 def planned(case: Case, absent: Device | None = None) -> list[Plan]:
@@ -185,7 +187,16 @@ def measured(
 
     Whatever is timed has the GPU to itself among the processes with this `lock`.
     """
-    ends = time.perf_counter() + seconds
+    ends, left = time.perf_counter() + seconds, list(names)
+    while left and time.perf_counter() < ends:
+        some, left = left[:AT_ONCE], left[AT_ONCE:]
+        yield from _measured(some, device, known, ends, lock)
+
+
+def _measured(
+    names: Iterable[str], device: Device, known: Mapping[str, Row], ends: float, lock: Path
+) -> Iterator[tuple[str, Row]]:
+    """All kernels are compiled side by side before the first is timed."""
     plans: dict[str, list[Plan]] = {}
     for name in names:
         try:
@@ -195,7 +206,6 @@ def measured(
             continue
         if known.get(name, {}).get("key") != key_of(made):
             plans[name] = made
-    # All kernels are compiled side by side before the first is timed.
     long = {
         (name, k, old): replace(kernel, name=f"c{number}_{k}_{old}")
         for number, (name, made) in enumerate(plans.items())

@@ -6,14 +6,18 @@ import contextlib
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from interfuse.base.errors import BuildError, CompilerMissingError, DeviceError, LaunchError
+from interfuse.build.triton import compile_offline
+from interfuse.capture.torch_types import to_torch
 from interfuse.device.table import find
 from interfuse.emit.triton import TritonSource, emit, options
+from interfuse.emit.triton_prelude import SIGNATURE
 from interfuse.ir.dtypes import F32
 from interfuse.ir.index import sym
 from interfuse.lower.kernel import Axis, Kernel, Load, Param, Role, Store, Value
@@ -154,6 +158,32 @@ def test_what_is_compiled_is_launched_again_without_asking_triton() -> None:
     assert len(asked) == 4 and len(compiled.calls) == 2
 
 
+@pytest.mark.slow
+def test_what_workers_compiled_is_launched_without_asking_triton(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    triton = pytest.importorskip("triton")
+    monkeypatch.setattr(triton.knobs.cache, "dir", str(tmp_path))
+    kernel = copy_of("n")
+    source = emit(kernel)
+    compiled = compile_offline(source.forms, "cuda:90", 2, tmp_path)
+    built = {(f.entry, f.constants): r.hash for f, r in zip(source.forms, compiled, strict=True)}  # type: ignore[union-attr]
+    launcher = gpu.load(source, kernel, built)
+    (even, values), (uneven, other) = (launcher._known((0, k), {"EVEN": k}) for k in (1, 0))  # type: ignore[misc]
+    assert even.metadata.name == uneven.metadata.name == source.entry and even.kernel != uneven.kernel
+    assert (even.metadata.target.arch, even.src.fn) == (90, launcher._function) and values != other
+    assert launcher._known((0, 1), {"EVEN": 1}) is launcher._compiled[0, 1]
+    for path in tmp_path.rglob("*.cubin"):
+        path.unlink()
+    assert gpu.load(source, kernel, built)._known((0, 1), {"EVEN": 1}) is None  # so that Triton compiles it
+
+
+def test_signatures_are_what_triton_writes_of_tensors() -> None:
+    names = pytest.importorskip("triton._utils").type_canonicalisation_dict
+    told = {d: names[str(to_torch(d)).removeprefix("torch.")] for d in SIGNATURE}
+    assert told == SIGNATURE
+
+
 def changed(old: str, new: str) -> TritonSource:
     source = emit(KERNEL)
     assert old in source.text
@@ -216,7 +246,6 @@ def test_what_triton_does_once_a_process_is_begun_once_and_waited_for(monkeypatc
         held.wait(10)
         order.append("prepared")
 
-    monkeypatch.setattr(gpu, "_read_triton", prepare)
     monkeypatch.setattr(gpu, "_load_driver", prepare)
     gpu.begin.cache_clear()
     try:
@@ -227,7 +256,7 @@ def test_what_triton_does_once_a_process_is_begun_once_and_waited_for(monkeypatc
     finally:
         held.set()
         gpu.begin.cache_clear()
-    assert order == ["prepared", "prepared", "loaded"]
+    assert order == ["prepared", "loaded"]
 
 
 def test_without_a_gpu_there_is_nothing_to_prepare() -> None:

@@ -13,7 +13,8 @@ class Resources:
     """One kernel compiled for one target: `registers` a thread (vector ones on AMD), `spills` and `shared` in bytes.
 
     `spills` are stores and loads of registers to local memory, a thread; `shared` is a program's; `assembly` the PTX or
-    AMDGCN text, empty unless it was asked for; `seconds` the time that the compilation took.
+    AMDGCN text, empty unless it was asked for; `seconds` the time that the compilation took; `hash` names the compiled
+    kernel in Triton's cache.
     """
 
     entry: str
@@ -24,6 +25,7 @@ class Resources:
     warps: int
     seconds: float = 0.0
     assembly: str = ""
+    hash: str = ""
 
     @staticmethod
     def from_json(value: Any) -> Resources | None:

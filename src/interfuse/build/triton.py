@@ -20,6 +20,9 @@ from interfuse.build.resources import Resources
 from interfuse.build.workers import SECONDS, workers_of
 from interfuse.emit.triton import TritonSource, chained, options, together, warps_on
 
+FORM = 2
+"""Rises where Resources get another field: what was stored before is not read then."""
+
 
 def compile_offline(
     sources: Sequence[TritonSource], target: str, workers: int = 1, cache: Path | None = None, assembly: bool = False
@@ -61,7 +64,7 @@ def key(source: TritonSource, target: str) -> str:
         release = version("triton")
     except PackageNotFoundError:  # packaged under another name, or not there at all
         release = ""
-    return f"triton/{release}/{digest(json.dumps(_job(source, target, False), sort_keys=True))}"
+    return f"triton {FORM}/{release}/{digest(json.dumps(_job(source, target, False), sort_keys=True))}"
 
 
 def _job(source: TritonSource, target: str, assembly: bool) -> dict[str, Any]:
@@ -98,4 +101,5 @@ def _result(source: TritonSource, target: str, answer: dict[str, Any] | None) ->
         warps_on(target.split(":")[0], source.warps),
         answer["seconds"],
         answer["assembly"],
+        answer["hash"],
     )

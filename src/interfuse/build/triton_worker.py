@@ -2,16 +2,20 @@
 
 Stands alone (no torch, nothing else of the package), because a bad kernel can end the process that compiles it. The
 first line out is {"triton": version}. A job is {text, entry, arguments, constants, warps, target, assembly, options};
-its result {ok, error} or {ok, registers, spills, shared, seconds, assembly_bytes, assembly}. The first argument names
-Triton's cache folder. The process ends with its input, or after a minute without a job.
+its result {ok, error} or {ok, registers, spills, shared, seconds, assembly_bytes, assembly, hash}, where `hash` names
+the compiled kernel in Triton's cache. The first argument names that cache's folder. The process ends with its input, or
+after a minute without a job.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
 import io
 import json
 import linecache
+import os
 import re
 import select
 import subprocess
@@ -27,8 +31,8 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia import driver
 from triton.backends.nvidia.compiler import get_ptxas, sm_arch_from_capability
 from triton.compiler import ASTSource
+from triton.runtime import cache
 from triton.runtime.build import compile_module_from_src
-from triton.runtime.cache import triton_key
 
 IDLE_SECONDS = 60.0
 ALIGNED = [["tt.divisibility", 16]]
@@ -65,6 +69,7 @@ def compile_job(job: dict[str, Any]) -> dict[str, Any]:
         "seconds": time.perf_counter() - started,
         "assembly_bytes": len(assembly),
         "assembly": assembly if job["assembly"] else "",
+        "hash": compiled.hash,
     }
 
 
@@ -77,6 +82,18 @@ def build_launcher(source: ASTSource) -> None:
         text = driver.make_launcher(source.constants, source.signature, None)
         places = {"library_dirs": driver.library_dirs(), "include_dirs": driver.include_dirs}
         compile_module_from_src(src=text, name="__triton_launcher", libraries=driver.libraries, **places)
+
+
+@functools.cache
+def own_key() -> str:
+    """Changes where Triton does: its version, and size and time of each of its files. Triton's own key is a digest of
+    all of them, half a gigabyte that every process would read.
+    """
+    root = Path(triton.__file__).parent
+    folders = ((Path(folder), names) for folder, _, names in os.walk(root) if not folder.endswith("__pycache__"))
+    files = ((folder / name, (folder / name).stat()) for folder, names in folders for name in names)
+    stamps = sorted(f"{path.relative_to(root)} {found.st_size} {found.st_mtime_ns}" for path, found in files)
+    return f"{triton.__version__} {hashlib.sha256('; '.join(stamps).encode()).hexdigest()}"
 
 
 def _nvidia(report: str) -> dict[str, int]:
@@ -119,10 +136,10 @@ def main() -> None:
     if len(sys.argv) > 1:
         triton.knobs.cache.dir = sys.argv[1]
     triton.knobs.nvidia.dump_ptxas_log = True
+    cache.triton_key = own_key
     out = sys.stdout
     sys.stdout = sys.stderr  # what Triton prints must not come between the answers
     print(json.dumps({"triton": triton.__version__}), file=out, flush=True)
-    triton_key()  # once a process Triton reads itself, half a gigabyte: best while there is nothing else to do
     # One job at a time, so nothing is ever left over in the buffer when this waits.
     while select.select([sys.stdin], [], [], IDLE_SECONDS)[0] and (line := sys.stdin.readline()):
         try:

@@ -270,6 +270,9 @@ def _build_gpu(kernels: Sequence[Kernel], profile: DeviceProfile, knobs: Knobs, 
     forms = [(name, form) for name, s in sources.items() for form in s.forms]
     known, built = _compiled([s for _, s in forms], profile.target, knobs, record)
     found: dict[str, Resources] = {}
+    cached = {
+        (f.entry, f.constants): r.hash for (_, f), r in zip(forms, built, strict=True) if isinstance(r, Resources)
+    }
     for (name, _), resources in zip(forms, built, strict=True):
         reason = str(resources) if isinstance(resources, BuildError) else check(resources, profile, sources[name].team)
         if reason is not None:
@@ -280,7 +283,7 @@ def _build_gpu(kernels: Sequence[Kernel], profile: DeviceProfile, knobs: Knobs, 
         if name in failed:
             continue
         source = sources[name]
-        loaded = run_gpu.load(source, by_name[name])
+        loaded = run_gpu.load(source, by_name[name], cached)
         launch = PackLauncher if by_name[name].packed else TeamLauncher if by_name[name].team else None
         launchers[name] = launch(loaded) if launch else loaded
         record.add(

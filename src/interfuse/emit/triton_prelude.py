@@ -31,7 +31,7 @@ TYPES: dict[DType, str] = {
 """Triton's name of each element type."""
 
 SIGNATURE: dict[DType, str] = {
-    BOOL: "i1",
+    BOOL: "u1",
     U8: "u8",
     I8: "i8",
     I16: "i16",

@@ -32,34 +32,35 @@ from interfuse.lower.vectors import VECTOR_BYTES
 
 
 @functools.cache
-def begin() -> tuple[threading.Thread, ...]:
-    """Have Triton do, in threads, what it does once a process before its first launch and takes most of a second: read
-    itself for the keys of its cache, and build and load the module that it drives the GPU through.
+def begin() -> threading.Thread:
+    """Have Triton build and load, in a thread, the module that it drives the GPU through: once a process, before its
+    first launch, and half a second where Triton's cache is empty.
     """
-    threads = tuple(threading.Thread(target=work, daemon=True) for work in (_read_triton, _load_driver))
-    for thread in threads:
-        thread.start()
-    return threads
-
-
-def _read_triton() -> None:
-    with contextlib.suppress(Exception):  # the first launch says what is wrong
-        importlib.import_module("triton.runtime.cache").triton_key()
+    thread = threading.Thread(target=_load_driver, daemon=True)
+    thread.start()
+    return thread
 
 
 def _load_driver() -> None:
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception):  # the first launch says what is wrong
         importlib.import_module("triton.runtime").driver.active.get_current_target()
+
+
+Built = Mapping[tuple[str, tuple[tuple[str, int], ...]], str]
+"""Where Triton's cache has what is compiled: hashes by entry and constants."""
 
 
 class Launcher:
     """One loaded kernel. Calling it launches on the current stream of the tensors' device and does not wait.
 
-    `resources` is None until the first launch on a GPU has compiled the kernel.
+    What is `built` for the launch is taken from Triton's cache; Triton compiles what is not there.
+    `resources` is None until the first launch on a GPU.
     """
 
-    def __init__(self, source: TritonSource, kernel: Kernel, function: Any, kind: str | None) -> None:
-        self.source, self.kernel, self._function = source, kernel, function
+    def __init__(
+        self, source: TritonSource, kernel: Kernel, function: Any, kind: str | None, built: Built | None = None
+    ) -> None:
+        self.source, self.kernel, self._function, self._built = source, kernel, function, built or {}
         launch = {"num_warps": warps_on(kind or "", source.warps)}
         self._constants = (
             dict(source.constants) | launch | (options(kind, source.flushes) | together(source) if kind else {})
@@ -67,7 +68,7 @@ class Launcher:
         self._symbols, self._chained = kernel.symbols, kernel.follows or kernel.leads
         self._in_vectors = any(a.vector > 1 for a in kernel.axes)
         self._reads = sum(p.mode == "in" for p in kernel.params)
-        self._beyond = load(source.beyond, kernel.beyond) if source.beyond and kernel.beyond else None
+        self._beyond = load(source.beyond, kernel.beyond, built) if source.beyond and kernel.beyond else None
         self._compiled: dict[tuple[int | None, ...], tuple[Any, tuple[int, ...]]] = {}
         self.resources: Resources | None = None
 
@@ -92,19 +93,15 @@ class Launcher:
         """Launch so many programs on these arguments, with `constants` beside or instead of its own. LaunchError as
         above.
         """
-        key, words = (device.index, *constants.values()), _words(arguments)
-        known = self._compiled.get(key) if words is not None else None
+        words = _words(arguments)
         try:
             if device.type == "cuda" and device.index != torch.cuda.current_device():
                 with torch.cuda.device(device):
-                    compiled = self._launch(grid, arguments, constants, device, known, words)
+                    compiled = self._launch(grid, arguments, constants, device, words)
             else:
-                compiled = self._launch(grid, arguments, constants, device, known, words)
+                compiled = self._launch(grid, arguments, constants, device, words)
         except Exception as error:
             raise self._failed(error) from error
-        if known is None and words is not None and compiled is not None:
-            own = {**dict(self.source.constants), **constants}
-            self._compiled[key] = compiled, tuple(own[name] for name, _ in self.source.constants)
         if self.resources is None and compiled is not None:
             self.resources = _resources(self.source, compiled)
 
@@ -114,26 +111,47 @@ class Launcher:
         arguments: Sequence[Any],
         constants: Mapping[str, int],
         device: torch.device,
-        known: tuple[Any, tuple[int, ...]] | None,
         words: Sequence[int] | None,
     ) -> Any:
-        """Launch what is `known` to be compiled for such arguments, else ask Triton, which takes far longer to find
-        out what it has compiled; what was launched.
+        """Launch what is known to be compiled for such arguments, else ask Triton, which takes far longer to find out
+        what it has compiled; what was launched.
         """
+        key = (device.index, *constants.values())
+        known = None if words is None else self._compiled.get(key) or self._known(key, constants)
         if known is not None and words is not None:
             compiled, fixed = known
             compiled[grid, 1, 1](*words, *fixed)
             return compiled
-        constants = {**self._constants, **constants}
-        if self._chained and device.type == "cuda":
-            constants |= chained(self.source, _architecture(device.index))
-        return self._function[(grid,)](*arguments, **constants)
+        launched = self._function[(grid,)](*arguments, **self._told(constants, device))
+        if words is not None and launched is not None:
+            self._compiled[key] = launched, tuple(v for _, v in self._own(constants))
+        return launched
+
+    def _known(self, key: tuple[int | None, ...], constants: Mapping[str, int]) -> tuple[Any, tuple[int, ...]] | None:
+        """What is built for a launch with these constants, and its own constants' values; None where nothing is."""
+        own = self._own(constants)
+        named = self._built.get((self.source.entry, own))
+        found = named and _cached(self.source, self._function, named)
+        if found:
+            self._compiled[key] = found, tuple(v for _, v in own)
+        return self._compiled.get(key)
+
+    def _own(self, constants: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+        """The constants of the text."""
+        return tuple((name, constants.get(name, value)) for name, value in self.source.constants)
+
+    def _told(self, constants: Mapping[str, int], device: torch.device) -> dict[str, Any]:
+        """What Triton is told beside the arguments."""
+        more = chained(self.source, _architecture(device.index)) if self._chained and device.type == "cuda" else {}
+        return {**self._constants, **constants, **more}
 
     def compiled(self, arguments: Sequence[Any], device: torch.device) -> Resources:
         """What the kernel takes for such arguments, on a GPU; nothing is launched. LaunchError as above."""
         try:
             with torch.cuda.device(device):
-                found = self._function.warmup(*arguments, grid=(1,), **self._constants)
+                known = self._known((device.index,), {}) if _words(arguments) is not None else None
+                told = self._told({}, device)
+                found = known[0] if known else self._function.warmup(*arguments, grid=(1,), **told)
                 found._init_handles()
         except Exception as error:
             raise self._failed(error) from error
@@ -178,11 +196,26 @@ def _whole(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
-def load(source: TritonSource, kernel: Kernel) -> Launcher:
-    """The launcher of a generated module. CompilerMissingError without Triton, BuildError where it does not parse."""
+def _cached(source: TritonSource, function: Any, named: str) -> Any:
+    """The compiled kernel that has this hash in Triton's cache; None where it is there no more."""
+    file = f"{source.entry[:150]}.json"  # Triton's names end there
+    group = importlib.import_module("triton.runtime.cache").get_cache_manager(named).get_group(file) or {}
+    if file not in group:
+        return None
+    compiler = importlib.import_module("triton.compiler.compiler")
+    signature = dict(source.arguments) | {name: "constexpr" for name, _ in source.constants}
+    try:
+        return compiler.CompiledKernel(compiler.ASTSource(function, signature, dict(source.constants)), group, named)
+    except (OSError, LookupError, ValueError):  # some of its files are gone, or broken
+        return None
+
+
+def load(source: TritonSource, kernel: Kernel, built: Built | None = None) -> Launcher:
+    """The launcher of a generated module, of which some forms are `built`. CompilerMissingError without Triton,
+    BuildError where it does not parse.
+    """
     if begin.cache_info().currsize:
-        for thread in begin():
-            thread.join()  # both at once would do it twice
+        begin().join()  # both at once would do it twice
     # Triton reads a kernel's source again, through linecache; the name keeps different texts apart.
     name = f"{source.entry}_{short(source.text)}.triton.py"
     linecache.cache[name] = (len(source.text), None, source.text.splitlines(keepends=True), name)
@@ -201,7 +234,7 @@ def load(source: TritonSource, kernel: Kernel) -> Launcher:
         if "libdevice" in namespace:
             namespace["libdevice"] = _NumpyMath(interpreter.TensorHandle, namespace["tl"])
         return Launcher(source, kernel, function, None)
-    return Launcher(source, kernel, function, "hip" if torch.version.hip else "cuda")
+    return Launcher(source, kernel, function, "hip" if torch.version.hip else "cuda", built)
 
 
 class _NumpyMath:
