@@ -72,6 +72,18 @@ def test_aten_linear(dtype: torch.dtype) -> None:
     check("aten.linear", operands(dtype, (2, 3)), {})
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_attention(dtype: torch.dtype) -> None:
+    """More of it in test_attention.py."""
+    torch.manual_seed(0)
+    tensors = [torch.randn(2, 16, 3, n).to(dtype).permute(0, 2, 3, 1) for n in (5, 7, 7)]
+    attrs = {"scale": 0.25, "causal": False}
+    got = PROVIDERS["interfuse.attention"].run(tensors, attrs)
+    allowed = 1e-5 if dtype == torch.float32 else 2e-2
+    want = meaning("interfuse.attention", tensors, attrs)  # type: ignore[arg-type]
+    np.testing.assert_allclose(got.double().numpy(), want, rtol=allowed, atol=allowed)
+
+
 @needs_onednn
 @pytest.mark.parametrize("name", ["onednn.linear", "onednn.linear_add"])
 def test_operands_that_are_not_contiguous(name: str) -> None:

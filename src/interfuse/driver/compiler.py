@@ -163,7 +163,7 @@ def _compile(
     with stage("plan"):
         off = parts(knobs.off)
         found.plans["plan"] = chosen = plan(
-            rewritten, device.target, device.profile, record, off, device.unavailable(rewritten)
+            rewritten, device.target, device.profile, record, off, device.unavailable(rewritten, knobs)
         )
     debug(knobs, 2, partial(show_plan, chosen))
     if knobs.lock or knobs.race:

@@ -5,7 +5,7 @@ kernels.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -40,9 +40,12 @@ from interfuse.emit.triton import TritonSource
 from interfuse.ir.graph import Graph
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.target import CPU, GPU, Target
+from interfuse.plan.attention import PROVIDER as ATTENTION
+from interfuse.plan.attention import form_of, operands_of
 from interfuse.plan.candidates import PROVIDERS
 from interfuse.run import cpu as run_cpu
 from interfuse.run import gpu as run_gpu
+from interfuse.run.attention import function as attention_function
 from interfuse.run.gpu_pack import PackLauncher
 from interfuse.run.gpu_team import TeamLauncher
 from interfuse.run.providers import probe as probe_provider
@@ -81,8 +84,8 @@ class Device:
         """True while the user captures a CUDA graph on the current stream: nothing may wait for the device then."""
         return self.torch_device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
-    def unavailable(self, graph: Graph) -> Mapping[str, str]:
-        """The providers that cannot be used for some matrix product of `graph`, with the reason."""
+    def unavailable(self, graph: Graph, knobs: Knobs) -> Mapping[str, str]:
+        """The providers that cannot be used for some matrix product or attention of `graph`, with the reason."""
         found: dict[str, str] = {}
         if not self.here:
             return found
@@ -92,7 +95,22 @@ class Device:
                 reason = probe_provider(provider, dtype, str(self.torch_device), {"activation": activation})
                 if reason is not None and provider not in found:
                     found[provider] = reason
-        return found
+        forms = {form_of(nodes) for call in graph.calls if (nodes := operands_of(call)) is not None}
+        reason = self._no_attention(forms, knobs) if forms else None
+        return found if reason is None else found | {ATTENTION: reason}
+
+    def _no_attention(self, forms: Collection[tuple[str, str, int]], knobs: Knobs) -> str | None:
+        """Why our attention cannot be had in these forms; None where it is built."""
+        if self.profile.kind != "cpu" or self.target is None:
+            return self.why or f"there is none for {self.profile.kind}"
+        if self.vector == "portable":
+            return "without vectors of eight floats PyTorch's own is faster"
+        try:
+            for dtype, mask, head in sorted(forms):
+                attention_function(dtype, mask, head, knobs)
+        except (InterfuseError, OSError) as error:
+            return str(error)
+        return None
 
     def source(self, kernel: Kernel) -> str:
         """The text that is built for `kernel`: C++ or Triton. UnsupportedError where the kernel has none here."""

@@ -14,6 +14,7 @@ from typing import Any, Union
 from interfuse.cost.estimate import Estimate
 from interfuse.ir.graph import Graph
 from interfuse.ir.index import Dim
+from interfuse.ir.layout import Layout
 from interfuse.ir.node import Node
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.work import Work
@@ -64,12 +65,15 @@ class PackStep:
 
 @dataclass(frozen=True)
 class ProviderStep:
-    """Run a library routine that stands for IR nodes, such as oneDNN's linear with an activation: one output."""
+    """Run a routine that stands for IR nodes, such as oneDNN's linear with an activation: one output, which lies as
+    `layout`, row-major without.
+    """
 
     provider: str
     operands: tuple[Node, ...]
     output: Node
     attrs: tuple[tuple[str, Any], ...] = ()
+    layout: Layout | None = None
 
 
 Step = Union[LibraryStep, KernelStep, PackStep, ProviderStep]

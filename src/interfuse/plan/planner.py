@@ -20,6 +20,7 @@ from interfuse.lower.canonical import canonical
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.pack import pack
 from interfuse.lower.target import Target
+from interfuse.plan.attention import attention_candidates
 from interfuse.plan.candidates import (
     Context,
     activation_of,
@@ -211,7 +212,8 @@ def _region(
         except UnsupportedError as error:
             reason = str(error)
     pure = calls - context.flow.writes.keys() or calls
-    opaque = next((graph.calls[k].reason for k in sorted(pure) if graph.calls[k].opaque), "")
+    alone = len(candidates) == 1
+    opaque = next((graph.calls[k].reason for k in sorted(pure) if graph.calls[k].opaque and alone), "")
     read = set(reads)
     for c in candidates:
         own = {n for step in c.steps if isinstance(step, KernelStep) for n in step.outputs}
@@ -229,7 +231,7 @@ def _faster(calls: frozenset[int], name: str, context: Context, kernels: dict[Ke
     graph = context.flow.graph
     linears = [n for k in sorted(calls) if (n := linear_of(graph.calls[k])) is not None]
     if not linears and any(graph.calls[k].opaque for k in calls - context.flow.writes.keys() or calls):
-        return []
+        return attention_candidates(calls, context)
     if not linears:
         steps = [
             _renamed(s, f"{name}_{k + 1}", calls, context, kernels) for k, s in enumerate(in_parts(calls, context))

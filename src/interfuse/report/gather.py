@@ -34,7 +34,7 @@ T = TypeVar("T")
 def gather(records: Sequence[Record]) -> Account:
     """The account of one model from the records of its graphs (one a captured graph, in any order)."""
     regions = tuple(region for record in records for region in _regions(record))
-    calls = [event.facts for record in records for event in record.of("call")]
+    calls = [e.facts for r in records for ours in (_replaced(r),) for e in r.of("call") if int(e.subject) not in ours]
     measures = _ordered([_from(Measure, e.facts, name=e.subject) for r in records for e in r.of("measure")])
     kernels = {e.subject: _from(Kernel, e.facts, name=e.subject) for r in records for e in r.of("kernel")}
     seconds: Counter[str] = Counter()
@@ -232,6 +232,12 @@ def _counted(records: Sequence[Record], what: str) -> Change:
             before.append(sum(calls or (getattr(r, f"before_{what}") for r in regions)))
             after.append(sum(getattr(r.choice, what) for r in regions) if regions else before[-1])
     return Change(_sum(before), _sum(after))
+
+
+def _replaced(record: Record) -> set[int]:
+    """The opaque calls that run as something else: a routine of our own."""
+    opaque = {int(e.subject) for e in record.of("call") if e.facts.get("opaque")}
+    return {k for r in _regions(record) if r.choice.family != "library" for k in r.calls} & opaque if opaque else set()
 
 
 def _unfused(calls: Sequence[dict[str, Any]]) -> tuple[Unfused, ...]:

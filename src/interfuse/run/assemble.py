@@ -286,7 +286,7 @@ class Assembler:
         if reason is not None:
             raise UnsupportedError(f"{reason}; its region runs the library path.")
         reads = [self.find(scope, node, f"provider {step.provider}").slot for node in step.operands]
-        held = self.hold(contiguous(step.output.shape), self.new_root(step.output))
+        held = self.hold(step.layout or contiguous(step.output.shape), self.new_root(step.output))
         scope.add(step.output, held)
         routine, attrs, out = PROVIDERS[step.provider].run, dict(step.attrs), held.slot
         shape_at, rank = sized(step.output.shape), len(step.output.shape)

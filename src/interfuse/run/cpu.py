@@ -129,16 +129,17 @@ def load(artifact: Artifact, kernel: Kernel, trampoline: Trampoline | None = Non
     """The Launcher of a built kernel. CacheError where the library is not the one that was built, LaunchError where it
     cannot be loaded."""
     if kernel.packed:
-        return _loaded(artifact, lambda library: PackLauncher(library, kernel))
-    return _loaded(artifact, lambda library: Launcher(library, kernel, trampoline))
+        return loaded(artifact, lambda library: PackLauncher(library, kernel))
+    return loaded(artifact, lambda library: Launcher(library, kernel, trampoline))
 
 
 def load_trampoline(artifact: Artifact) -> Trampoline:
     """The built trampoline. Errors as `load`."""
-    return _loaded(artifact, Trampoline)
+    return loaded(artifact, Trampoline)
 
 
-def _loaded(artifact: Artifact, made: Callable[[ctypes.CDLL], T]) -> T:
+def loaded(artifact: Artifact, made: Callable[[ctypes.CDLL], T]) -> T:
+    """What `made` makes of a built library. Errors as `load`."""
     try:
         data = artifact.path.read_bytes()
     except OSError as error:

@@ -1,9 +1,10 @@
-"""Library routines that stand for IR nodes. In: tensors and attributes. Out: one tensor; and what it means as IR.
+"""Routines that stand for IR nodes. In: tensors and attributes. Out: one tensor; and what it means as IR.
 
-A provider is a routine that PyTorch or the vendor wrote, such as oneDNN's linear with its activation, offered to the
-planner beside the captured calls. Weights are read where they lie at each call: nothing is packed or copied ahead.
-Operands are x, weight, then bias where there is one, then the residual for the routines that add one. x and the
-residual may have any number of leading dimensions. Sums and what follows them are in f32; the result is rounded once.
+A provider is a routine that PyTorch or the vendor wrote, such as oneDNN's linear with its activation, or a function of
+our own that no schedule makes (run/attention.py), offered to the planner beside the captured calls. Weights are read
+where they lie at each call: nothing is packed or copied ahead. Operands of a product are x, weight, then bias where
+there is one, then the residual for the routines that add one. x and the residual may have any number of leading
+dimensions. Sums and what follows them are in f32; the result is rounded once.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from interfuse.ir.build import apply, cast, like, linear, reshape
 from interfuse.ir.dtypes import ALL, DType, compute_type
 from interfuse.ir.index import product
 from interfuse.ir.node import Node
+from interfuse.run.attention import attention
+from interfuse.run.attention import meaning as attention_meaning
 from interfuse.run.real import real_tensors
 
 Tensors = Sequence[torch.Tensor]
@@ -165,6 +168,7 @@ PROVIDERS: Mapping[str, Provider] = {
             lambda attrs: 1 + (attrs.get("activation") in _AFTER),
         ),
         Provider("onednn.linear_add", "cpu", _NARROW, True, _onednn_linear_add, _add_meaning),
+        Provider("interfuse.attention", "cpu", _NARROW, False, attention, attention_meaning, cost="attention"),
         # For few rows in fp32 cuBLAS picks a far better kernel without the bias in its epilogue. Narrow types would
         # round twice.
         Provider(
