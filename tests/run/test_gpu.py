@@ -134,7 +134,7 @@ class Compiled:
         self.calls: list[tuple[tuple[int, ...], tuple[object, ...]]] = []
 
     def __getitem__(self, grid: tuple[int, ...]):  # type: ignore[no-untyped-def]
-        return lambda *args: self.calls.append((grid, args))
+        return lambda *args, stream: self.calls.append((grid, args))
 
 
 def test_what_is_compiled_is_launched_again_without_asking_triton() -> None:
@@ -169,13 +169,13 @@ def test_what_workers_compiled_is_launched_without_asking_triton(
     compiled = compile_offline(source.forms, "cuda:90", 2, tmp_path)
     built = {(f.entry, f.constants): r.hash for f, r in zip(source.forms, compiled, strict=True)}  # type: ignore[union-attr]
     launcher = gpu.load(source, kernel, built)
-    (even, values), (uneven, other) = (launcher._known((0, k), {"EVEN": k}) for k in (1, 0))  # type: ignore[misc]
+    even, uneven = (launcher._ready({"EVEN": k}) for k in (1, 0))
     assert even.metadata.name == uneven.metadata.name == source.entry and even.kernel != uneven.kernel
-    assert (even.metadata.target.arch, even.src.fn) == (90, launcher._function) and values != other
-    assert launcher._known((0, 1), {"EVEN": 1}) is launcher._compiled[0, 1]
+    assert (even.metadata.target.arch, even.src.fn) == (90, launcher._function)
+    assert launcher._ready({"EVEN": 1}) is even
     for path in tmp_path.rglob("*.cubin"):
         path.unlink()
-    assert gpu.load(source, kernel, built)._known((0, 1), {"EVEN": 1}) is None  # so that Triton compiles it
+    assert gpu.load(source, kernel, built)._ready({"EVEN": 1}) is None  # so that Triton compiles it
 
 
 def test_signatures_are_what_triton_writes_of_tensors() -> None:

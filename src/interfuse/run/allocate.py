@@ -13,7 +13,7 @@ from torch._C._dynamo import guards
 
 from interfuse.ir.layout import reach
 from interfuse.run.pool import FROM_BYTES, SHARED
-from interfuse.run.views import Sizes, sized
+from interfuse.run.views import Sizes, Strides, sized
 
 empty_strided_cpu = guards._empty_strided_cpu  # type: ignore[attr-defined]
 """torch.empty_strided without its argument parser, which costs more than the allocation of a small tensor."""
@@ -31,6 +31,8 @@ def allocator(
     shape_at, strides_at = sized(fixed_shape), sized(fixed_strides)
     if device.type != "cpu":
         empty = torch.empty_strided
+        if static and device.type == "cuda" and hasattr(torch._C, "_cuda_getDevice"):
+            return _on_gpu(fixed_shape, fixed_strides, dtype, device)
         if static:
             return lambda sizes: empty(fixed_shape, fixed_strides, dtype=dtype, device=device)
         return lambda sizes: empty(shape_at(sizes), strides_at(sizes), dtype=dtype, device=device)
@@ -43,3 +45,18 @@ def allocator(
     if static:
         return lambda sizes: empty_strided_cpu(fixed_shape, fixed_strides, dtype)
     return lambda sizes: empty_strided_cpu(shape_at(sizes), strides_at(sizes), dtype)
+
+
+def _on_gpu(
+    shape: Strides, strides: Strides, dtype: torch.dtype, device: torch.device
+) -> Callable[[Sizes], torch.Tensor]:
+    """As `allocator`; what has no argument parser allocates on the current device."""
+    quick, current = guards._empty_strided_cuda, torch._C._cuda_getDevice  # type: ignore[attr-defined]
+
+    def make(sizes: Sizes) -> torch.Tensor:
+        if current() == device.index:
+            found: torch.Tensor = quick(shape, strides, dtype)
+            return found
+        return torch.empty_strided(shape, strides, dtype=dtype, device=device)
+
+    return make

@@ -29,6 +29,7 @@ from interfuse.emit.triton_even import EVEN, MULTIPLE
 from interfuse.ir.index import evaluate
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.vectors import VECTOR_BYTES
+from interfuse.run.gpu_direct import Again, again
 
 
 @functools.cache
@@ -69,7 +70,9 @@ class Launcher:
         self._in_vectors = any(a.vector > 1 for a in kernel.axes)
         self._reads = sum(p.mode == "in" for p in kernel.params)
         self._beyond = load(source.beyond, kernel.beyond, built) if source.beyond and kernel.beyond else None
-        self._compiled: dict[tuple[int | None, ...], tuple[Any, tuple[int, ...]]] = {}
+        self._loaded: dict[tuple[tuple[str, int], ...], Any] = {}
+        self._compiled: dict[tuple[int | None, ...], Again] = {}
+        self._is_plain = not self._symbols and not self._beyond and isinstance(source.grid, int)
         self.resources: Resources | None = None
 
     def __call__(self, tensors: Sequence[torch.Tensor], sizes: Sequence[int] = ()) -> None:
@@ -77,6 +80,8 @@ class Launcher:
 
         LaunchError where Triton cannot compile or launch the kernel: the outputs have not been touched then.
         """
+        if self._is_plain and self._again(tensors):
+            return
         known = dict(zip(self._symbols, sizes, strict=True))
         if self._beyond is not None and any(evaluate(extent, known) > block for extent, block in self.source.tiles):
             self._beyond(tensors, [known[name] for name in self._beyond._symbols])
@@ -89,6 +94,17 @@ class Launcher:
         even = {EVEN: int(all(known[s] % MULTIPLE == 0 for s in self.source.even))} if self.source.even else {}
         self.launch(grid, (*tensors, *sizes), even, tensors[0].device)
 
+    def _again(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Launch a kernel of fixed sizes that has run before on such tensors and this device; whether that was done."""
+        index = tensors[0].get_device()
+        known = self._compiled.get((index,))
+        if known is None or index != torch._C._cuda_getDevice():
+            return False
+        words = [t.data_ptr() for t in tensors]
+        if any(word % VECTOR_BYTES for word in words):
+            return False
+        return known(self.source.grid, words, _stream(index))  # type: ignore[arg-type]
+
     def launch(self, grid: int, arguments: Sequence[Any], constants: Mapping[str, int], device: torch.device) -> None:
         """Launch so many programs on these arguments, with `constants` beside or instead of its own. LaunchError as
         above.
@@ -100,6 +116,8 @@ class Launcher:
                     compiled = self._launch(grid, arguments, constants, device, words)
             else:
                 compiled = self._launch(grid, arguments, constants, device, words)
+        except LaunchError:
+            raise
         except Exception as error:
             raise self._failed(error) from error
         if self.resources is None and compiled is not None:
@@ -113,28 +131,32 @@ class Launcher:
         device: torch.device,
         words: Sequence[int] | None,
     ) -> Any:
-        """Launch what is known to be compiled for such arguments, else ask Triton, which takes far longer to find out
-        what it has compiled; what was launched.
+        """Launch what has run before on such arguments, else what a worker compiled for them, else ask Triton, which
+        takes far longer to find out what it has compiled; what was launched, None where it is known.
         """
+        if words is None:
+            return self._function[(grid,)](*arguments, **self._told(constants, device))
         key = (device.index, *constants.values())
-        known = None if words is None else self._compiled.get(key) or self._known(key, constants)
-        if known is not None and words is not None:
-            compiled, fixed = known
+        known = self._compiled.get(key)
+        if known is not None and known(grid, words, _stream(device.index)):
+            return None
+        fixed = tuple(value for _, value in self._own(constants))
+        compiled = self._ready(constants)
+        if compiled is not None:
             compiled[grid, 1, 1](*words, *fixed)
-            return compiled
-        launched = self._function[(grid,)](*arguments, **self._told(constants, device))
-        if words is not None and launched is not None:
-            self._compiled[key] = launched, tuple(v for _, v in self._own(constants))
-        return launched
+        else:
+            compiled = self._function[(grid,)](*arguments, **self._told(constants, device))
+        if compiled is not None:
+            self._compiled[key] = again(compiled, self.source.entry, len(words), fixed)
+        return compiled
 
-    def _known(self, key: tuple[int | None, ...], constants: Mapping[str, int]) -> tuple[Any, tuple[int, ...]] | None:
-        """What is built for a launch with these constants, and its own constants' values; None where nothing is."""
+    def _ready(self, constants: Mapping[str, int]) -> Any:
+        """What a worker compiled for a launch with these constants; None where none did."""
         own = self._own(constants)
         named = self._built.get((self.source.entry, own))
-        found = named and _cached(self.source, self._function, named)
-        if found:
-            self._compiled[key] = found, tuple(v for _, v in own)
-        return self._compiled.get(key)
+        if named and own not in self._loaded:
+            self._loaded[own] = _cached(self.source, self._function, named)
+        return self._loaded.get(own)
 
     def _own(self, constants: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
         """The constants of the text."""
@@ -149,9 +171,8 @@ class Launcher:
         """What the kernel takes for such arguments, on a GPU; nothing is launched. LaunchError as above."""
         try:
             with torch.cuda.device(device):
-                known = self._known((device.index,), {}) if _words(arguments) is not None else None
-                told = self._told({}, device)
-                found = known[0] if known else self._function.warmup(*arguments, grid=(1,), **told)
+                found = self._ready({}) if _words(arguments) is not None else None
+                found = found or self._function.warmup(*arguments, grid=(1,), **self._told({}, device))
                 found._init_handles()
         except Exception as error:
             raise self._failed(error) from error
@@ -163,6 +184,11 @@ class Launcher:
             f"{self.source.entry} cannot be launched ({type(error).__name__}: {''.join(first)}); "
             "the region runs the library path."
         )
+
+
+def _stream(index: int | None) -> int:
+    """The current stream of a GPU here, as its driver knows it; 0 for what is no GPU."""
+    return 0 if index is None else torch._C._cuda_getCurrentRawStream(index)
 
 
 def _words(arguments: Sequence[Any]) -> list[int] | None:
