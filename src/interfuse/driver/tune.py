@@ -36,9 +36,9 @@ TRIES = 3
 @dataclass
 class Tuned:
     """What tuning found: choices by region key, and a row a region: name, times it occurs, microseconds untuned and
-    tuned, the winner. `left` regions were not reached, be it that the tuning was `interrupted`; of `failed` ones nothing
-    could be built and run; for `unsure` ones the machine was too busy, so nothing is kept. `warnings` are one sentence
-    each. `known` is the lock file whose choices stay beside the new ones.
+    tuned, the winner. `left` regions were not reached, be it that the tuning was `interrupted`; of `failed` ones no
+    kernel could be built and run; for `unsure` ones the machine was too busy, so nothing is kept. `warnings` are one
+    sentence each. `known` is the lock file whose choices stay beside the new ones.
     """
 
     choices: dict[str, Choice] = field(default_factory=dict)
