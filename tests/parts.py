@@ -14,6 +14,7 @@ from interfuse.ir import build as b
 from interfuse.ir.dtypes import F32, DType
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
+from interfuse.lower.early import awaiting, early
 from interfuse.lower.families import lower
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.split import split
@@ -77,7 +78,8 @@ CUT = [(name, shape) for name in REGIONS for shape, (_, axis) in SHAPES.items() 
 def works(region: Region, target: Target) -> tuple[Work, ...]:
     inputs, outputs = region
     layouts = {n: contiguous(n.shape) for n in (*inputs, *outputs)}
-    return split(Work(tuple(outputs), frozenset(inputs), layouts), target)
+    whole = Work(tuple(outputs), frozenset(inputs), layouts)
+    return awaiting(split(whole, target), whole.inputs)
 
 
 def in_order(
@@ -93,5 +95,6 @@ def in_order(
     assert len(found) > 1
     for work in found:
         kernel, reads = lower("kernel", work, target)
+        kernel = early(kernel, reads, work) if target.backend == "triton" else kernel
         held |= zip(work.outputs, run(kernel, [held[n] for n in reads], work.outputs), strict=True)
     return [held[o].reshape(o.shape) for o in region[1]]

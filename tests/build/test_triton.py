@@ -29,6 +29,7 @@ from interfuse.ir import build as b
 from interfuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8
 from interfuse.ir.index import sym
 from interfuse.ir.layout import contiguous
+from interfuse.lower.early import early
 from interfuse.lower.families import lower
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Param, Role, Store, Value
 from interfuse.lower.target import GPU
@@ -463,7 +464,7 @@ def test_tiles_of_rows_and_columns_keep_to_the_limits(device: str, cache: Path) 
     assert all(len(works) == 2 for works in groups)
     kernels = [cases.lowered(*region)[0] for region in regions]
     in_turn = (*in_parts, *whole, *itertools.chain(*groups))
-    kernels += [replace(lower("part", work, GPU)[0], follows=True, leads=True) for work in in_turn]
+    kernels += [replace(early(*lower("part", work, GPU), work), follows=True, leads=True) for work in in_turn]
     profile = find(device)
     for r in compiled([emit(k) for k in kernels], profile, cache):
         assert check(r, profile) is None, r

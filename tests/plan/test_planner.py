@@ -35,6 +35,8 @@ def test_kernels_of_parts_overlap_on_a_gpu() -> None:
         steps = next(c.steps for c in region.candidates if c.label.endswith("in parts"))
         ways = [(s.kernel.follows, s.kernel.leads) for s in steps if isinstance(s, KernelStep)]
         last = len(ways) - 1
+        awaited = [set(s.kernel.awaits) for s in steps if isinstance(s, KernelStep)]
+        assert not awaited[0] and all(overlap == bool(a) for a in awaited[1:])
         assert last > 0 and ways == [(overlap and k > 0, overlap and k < last) for k in range(last + 1)]
 
 

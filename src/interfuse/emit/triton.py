@@ -16,7 +16,7 @@ from interfuse.base.text import Writer
 from interfuse.emit import triton_prelude as prelude
 from interfuse.emit import triton_team
 from interfuse.emit.tidy import tidy
-from interfuse.emit.triton_body import Body
+from interfuse.emit.triton_body import CHAINED, Body
 from interfuse.emit.triton_codes import coded
 from interfuse.emit.triton_even import EVEN, MULTIPLE, even_symbols
 from interfuse.emit.triton_index import index_text
@@ -34,9 +34,8 @@ TABLE = (("table_ptr", "*i64"), ("members", "i32"))
 """Arguments of a packed kernel. The table has a column after the other, each with an entry a member: its first program,
 then the addresses of its buffers, then its sizes."""
 
-CHAINED, OVERLAPPING = "CHAINED", 90
-"""The constexpr of kernels that overlap with the one before or behind, and the first of NVIDIA's architectures that
-launches them so."""
+OVERLAPPING = 90
+"""The first of NVIDIA's architectures that launches kernels which overlap with the one before or behind."""
 
 ALIGN = "ALIGN"
 """The constexpr of a packed kernel: what all addresses are multiples of, in bytes."""
@@ -259,12 +258,8 @@ def _head(kernel: Kernel, body: Body) -> str:
                 with writer.block(f"if {EVEN}:"):
                     for name in even:
                         writer.line(f"{name} = {name} // {MULTIPLE} * {MULTIPLE}  # changes nothing, but tells Triton")
-            if kernel.follows or kernel.leads:
-                with writer.block(f"if {CHAINED}:"):
-                    if kernel.follows:
-                        writer.line("gdc_wait()  # for what the kernel before this one writes")
-                    if kernel.leads:
-                        writer.line("gdc_launch_dependents()")
+            if (kernel.follows or kernel.leads) and not body.awaits:
+                body.chain(writer)
             if several:
                 writer.line("program = tl.program_id(0)")
         if body.nothing:

@@ -51,6 +51,9 @@ from interfuse.lower.kernel import (
     walk,
 )
 
+CHAINED = "CHAINED"
+"""The constexpr of kernels that overlap with the one before or behind."""
+
 
 class Body(Products):
     """Writes a kernel's statements, loops and reductions."""
@@ -58,12 +61,23 @@ class Body(Products):
     def __init__(self, kernel: Kernel) -> None:
         super().__init__(kernel)
         self._carried: dict[tuple[Value, str], str] = {}
+        self.awaits = frozenset(kernel.awaits if kernel.follows and not kernel.packed else ())
+        self._waited = not self.awaits
+
+    def chain(self, writer: Writer) -> None:
+        """Wait for the kernel before this one, and let the one behind it start."""
+        with writer.block(f"if {CHAINED}:"):
+            if self.kernel.follows:
+                writer.line("gdc_wait()  # for what the kernel before this one writes")
+            if self.kernel.leads:
+                writer.line("gdc_launch_dependents()")
 
     # --- statements
 
     def statements(self, body: tuple[Stmt, ...]) -> None:
         """Write statements in order; a loop over a tile writes its body as it is, for the tile is there at once."""
         for k, s in enumerate(body):
+            self._wait_before(s)
             if isinstance(s, Loop):
                 self.writer.gap()
                 if self.kernel.axis(s.axis).role is Role.SERIAL:
@@ -90,6 +104,14 @@ class Body(Products):
                 for p in self.kernel.picks:
                     if p.value == s.out:
                         self._look_up(p)
+
+    def _wait_before(self, s: Stmt) -> None:
+        """Wait where `s` is the first that reads what the kernel before this one writes, or that writes."""
+        if self._waited or (isinstance(s, Loop) and self.kernel.axis(s.axis).role is not Role.SERIAL):
+            return
+        if any(isinstance(i, Store) or (isinstance(i, Load) and i.param in self.awaits) for i in walk((s,))):
+            self._waited = True
+            self.chain(self.writer)
 
     def _meet(self, meets: list[Meet]) -> None:
         """A meeting of the team."""

@@ -270,7 +270,7 @@ def _weighed(work: Work, domain: Domain, target: Target, schedule: Schedule, row
         return None
     trace = _trace(roots, work, replace(domain, most=INF), target, rows)
     row, col = step_axes(domain, target)
-    body, _ = statements(trace, col, keep=False, late=True)
+    body, _ = statements(trace, col, keep=False, late=domain.longest > col.block)
     once = sum(isinstance(s, Loop) for s in body) == 1
     if not once and domain.longest <= target.row_elements:
         return None

@@ -302,7 +302,7 @@ class Kernel:
     what it does for one of them. Where a tile's axis has an extent that may pass its block, `beyond` is the kernel that
     serves such sizes, with the same parameters and no other symbols: each launch takes the one that its sizes allow.
     A kernel that `follows` is launched right behind one that `leads`, and may start before that one has ended; it waits
-    for it first.
+    for it before it reads any of `awaits`, the parameters that kernels before it write, and before it writes.
 
     Where an axis has the role TEAM, the programs of its indices work on one row of the grid at a time, and a launch has
     as many teams as the device holds at once: each takes rows in turn.
@@ -322,6 +322,7 @@ class Kernel:
     beyond: Kernel | None = None
     follows: bool = False
     leads: bool = False
+    awaits: tuple[str, ...] = ()
 
     @property
     def tiles(self) -> tuple[Axis, ...]:

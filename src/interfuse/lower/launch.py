@@ -42,11 +42,13 @@ ALIGNED = 8
 
 
 def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) -> int:
-    """Warps of a program: what its tile asks for. Where it holds rows, twice as many for as long as those of all
-    programs are on the device together, eight at most: each has less to do one thing after the other.
+    """Warps of a program: what its tile asks for. Where it holds rows, or walks them in one step, twice as many for as
+    long as those of all programs are on the device together, eight at most: each has less to do one thing after the
+    other.
     """
     warps, elements = _for_tile(family, axes, statements), power(math.prod(a.block for a in axes))
-    if family != "row, resident":
+    one_step = family == "row, streamed" and wrap(axes[-1].extent).hi <= axes[-1].block
+    if family != "row, resident" and not one_step:
         return warps
     programs = math.prod(-(-wrap(a.extent).hi // a.block) for a in axes if a.role is Role.GRID)
     room = min(8, GPU.programs * UNIT_WARPS // max(1, programs))
@@ -180,10 +182,10 @@ def _step_bytes(axes: tuple[Axis, ...], body: tuple[Stmt, ...]) -> int:
 
 
 def _light(family: str, axes: tuple[Axis, ...], elements: int, body: list[Stmt]) -> bool:
-    """True for long rows that are held and of which one or two, of narrow elements, are read, and one written."""
+    """True for long rows that are held and of which one, of narrow elements, is read, and one written."""
     wide = {s for s in body if isinstance(s, (Load, Store)) and axes[-1].symbol in symbols(s.index)}
     rows = {s for s in wide if isinstance(s, Load) and len(varies_over(s)) > 1}
-    few = len(rows) <= 2 and sum(isinstance(s, Store) for s in wide) <= 1
+    few = len(rows) <= 1 and sum(isinstance(s, Store) for s in wide) <= 1
     return family == "row, resident" and elements >= LIGHT_ROW and _is_narrow(axes[-1], body) and few
 
 

@@ -29,7 +29,8 @@ from interfuse.lower.target import FEW, PARTED, Target
 from interfuse.lower.work import Work
 
 PART = 1 << 12
-"""Elements of a part at least: what its result takes is then nothing beside what it reads."""
+"""Elements of a part at least, twice as many of rows on a GPU: what its result takes is then nothing beside what it
+reads."""
 
 ALIGNED = 16
 """Parts start at multiples of so many elements where they can: vectors then do, too."""
@@ -94,7 +95,8 @@ def parts_of(domain: Domain, target: Target) -> Parts | None:
         return Parts(1, wrap(sizes[longest]).hi, 0) if found is None or found.rest else found
     lanes = min(inner, target.side)
     programs = rows * math.ceil(inner / lanes)
-    wanted = min(math.ceil(4 * target.enough / programs), cols * lanes // PART)
+    least = 2 * PART if inner == 1 and target.backend == "triton" else PART
+    wanted = min(math.ceil(4 * target.enough / programs), cols * lanes // least)
     if programs >= target.enough or rows * cols * inner < PARTED or wanted < 2:
         return None
     whole = [k for k in range(wanted // 2 + 1, 2 * wanted) if cols % k == 0]

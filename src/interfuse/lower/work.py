@@ -27,7 +27,8 @@ class Work:
     With `met` a row is shared by a team of programs: each of its nodes, what a share of the row gives, is computed as
     the node beside it says and met by what the other programs give; what joins them is reduced `ahead`.
     Reductions that are few enough for every program to do them for itself are done `ahead` of everything else. `sizes`
-    are the values of size symbols in the example: lengths up to about that are held on a GPU.
+    are the values of size symbols in the example: lengths up to about that are held on a GPU. `awaited` are the inputs
+    that kernels right before this one write.
     """
 
     outputs: tuple[Node, ...]
@@ -39,6 +40,7 @@ class Work:
     ahead: frozenset[Node] = frozenset()
     met: tuple[tuple[Node, Node], ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict, compare=False)
+    awaited: frozenset[Node] = frozenset()
 
     @property
     def leaves(self) -> frozenset[Node]:

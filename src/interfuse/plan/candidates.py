@@ -19,6 +19,7 @@ from interfuse.device.profile import DeviceProfile
 from interfuse.ir.graph import Call
 from interfuse.ir.layout import Layout, base_of, laid_over
 from interfuse.ir.node import Node
+from interfuse.lower.early import awaiting, early
 from interfuse.lower.families import lower
 from interfuse.lower.in_place import check_over
 from interfuse.lower.kernel import Kernel
@@ -158,13 +159,13 @@ def in_parts(calls: frozenset[int], context: Context) -> tuple[KernelStep, ...]:
         steps: list[KernelStep] = []
         try:
             whole = _work(calls, context)
-            works = mixed(whole, target) or totals(whole, target) or split(whole, target)
+            works = awaiting(mixed(whole, target) or totals(whole, target) or split(whole, target), whole.inputs)
             if any(len(set(w.outputs)) < len(w.outputs) for w in works):
                 raise UnsupportedError("a value would be written twice")  # its first buffer would be gone by then
             for k, work in enumerate(works):
                 kernel, reads = lower("kernel", work, target)
                 if target.backend == "triton":
-                    kernel = replace(kernel, follows=k > 0, leads=k < len(works) - 1)
+                    kernel = replace(early(kernel, reads, work), follows=k > 0, leads=k < len(works) - 1)
                 steps.append(KernelStep(kernel, reads, work.outputs, work=work))
         except UnsupportedError:
             steps = []

@@ -19,6 +19,7 @@ from interfuse.cost.traffic import kernel_bytes
 from interfuse.device.profile import DeviceProfile
 from interfuse.ir.index import wrap
 from interfuse.ir.node import Node
+from interfuse.lower.early import early
 from interfuse.lower.families import lower
 from interfuse.lower.in_place import check_over
 from interfuse.lower.kernel import Kernel, Role
@@ -127,6 +128,7 @@ def _step(step: KernelStep, schedule: Schedule, device: Place) -> KernelStep:
     of = step.kernel
     kernel, reads = lower(_named(of.name, schedule), step.work, device.target, of.doc, schedule)
     check_over(kernel, reads, step.outputs, dict(step.over))
+    kernel = early(kernel, reads, step.work) if of.follows else kernel
     return replace(step, kernel=replace(kernel, follows=of.follows, leads=of.leads), inputs=reads)
 
 

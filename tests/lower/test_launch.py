@@ -1,0 +1,31 @@
+"""What a launch is given. In: regions of rows. Out: warps."""
+
+from __future__ import annotations
+
+import pytest
+
+from interfuse.ir import build as b
+from interfuse.ir.dtypes import F16, F32
+from interfuse.lower.kernel import Kernel, Role
+from tests.emit import triton_cases as cases
+
+
+def log_sums(rows: int, cols: int) -> Kernel:
+    """The logarithm of the sum of exponentials of each row."""
+    x = b.placeholder("x", F16, (rows, cols))
+    wide = b.cast(x, F32)
+    top = b.reduce("max", wide, (1,))
+    weights = b.apply("exp", b.apply("sub", wide, b.spread_over(top, wide, (1,))))
+    return cases.lowered([x], [b.apply("add", top, b.apply("log", b.reduce("sum", weights, (1,))))])[0]
+
+
+def test_long_rows_of_two_tensors_have_twice_the_warps_of_one() -> None:
+    one, two = cases.softmax_region(F16, 1 << 15, 4096), cases.normed_region(F16, 1 << 15, 4096)
+    assert [cases.lowered(*region)[0].warps for region in (one, two)] == [4, 8]
+
+
+@pytest.mark.parametrize(("rows", "cols", "warps"), [(1 << 15, 4096, 2), (2048, 4096, 4), (256, 8192, 8)])
+def test_rows_walked_in_one_step_have_more_warps_where_there_is_room(rows: int, cols: int, warps: int) -> None:
+    kernel = log_sums(rows, cols)
+    col = kernel.axes[-1]
+    assert (col.role, col.block, kernel.warps) == (Role.SERIAL, cols, warps)
