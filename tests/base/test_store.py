@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import sqlite3
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -134,6 +136,36 @@ def test_processes_and_threads_write_at_once(tmp_path: Path) -> None:
     store = Store(path)
     for name in ("p0", "p1", "t0", "t1", "t2"):
         assert [store.get(f"{name}/{k}") for k in range(30)] == list(range(30))
+
+
+OTHER = "import sys; from pathlib import Path; from interfuse.base.store import Store; s = Store(Path(sys.argv[1])); "
+
+
+def test_nothing_is_lost_where_a_process_has_the_file_open_twice(tmp_path: Path) -> None:
+    path = tmp_path / "results.sqlite"
+
+    def other(name: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", f"{OTHER} s.put({name!r}, 1); print(flush=True); input(); s.close()", path]
+        begun = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert begun.stdout is not None and begun.stdout.readline()
+        return begun
+
+    first = Store(path)
+    first.put("a", 1)
+    Store(path).close()  # must not drop the locks of `first`
+    other("b").communicate("\n")
+    later = other("c")
+    first.put("d", 1)
+    first.close()
+    later.communicate("\n")
+    assert Store(path).under("") == dict.fromkeys("abcd", 1)
+
+
+def test_a_folder_in_its_place_means_memory(tmp_path: Path) -> None:
+    (tmp_path / "results.sqlite").mkdir()
+    record = Record()
+    Store(tmp_path / "results.sqlite", record)
+    assert "is no file" in warnings(record)[0]
 
 
 def test_a_forked_child_opens_the_file_again(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import interfuse
 from interfuse.base.errors import OptionError
 from interfuse.base.knobs import current, override
 from interfuse.base.store import Store
+from interfuse.build import cpp as build_cpp
 from interfuse.driver import tune as tuning
 from interfuse.driver.begin import begin
 from interfuse.lower.schedule import Schedule
@@ -161,7 +162,20 @@ def test_interrupted_tuning_keeps_what_was_measured(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(tuning, "_tuned", interrupted)
     function, x = _model()
     found = tuning.tune_model(function, (x,))  # type: ignore[arg-type]
-    assert (found.choices, found.left) == ({}, 1)
+    assert (found.choices, found.left, found.interrupted) == ({}, 1, True)
+    told = invoke("tune", "tune_models:columns")
+    assert "1 region not measured: interrupted; run it again to go on." in told.stderr
+
+
+def test_tuning_says_what_could_not_be_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(build_cpp, "build", full)
+    result = invoke("tune", "tune_models:columns")
+    assert result.exit_code == 0, result.output
+    assert "1 region not measured: nothing but the library could be built and run." in result.stderr
+    assert "No space left on device" in result.stderr and "--budget" not in result.stderr
 
 
 def test_what_a_busy_machine_measures_is_not_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,19 @@ def test_one_kernel(name: str) -> None:
     assert regions(f, *inputs) == [wanted]
 
 
+@pytest.mark.parametrize("dtype", (torch.int8, torch.uint8, torch.int16, torch.bool), ids=str)
+def test_unpacked_weights_are_one_kernel(dtype: torch.dtype) -> None:
+    """Two codes of four bits a byte, side by side: parts that are read element by element, of types of two words."""
+    packed, scale = torch.randint(0, 99, (7, 18)).to(dtype), torch.randn(7, 1)
+
+    def unpack(packed: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        low, high = (packed, ~packed) if dtype is torch.bool else (packed & 15, packed >> 4)
+        return torch.stack([low, high], -1).reshape(7, -1).float() * scale
+
+    (only,) = regions(unpack, packed, scale)
+    assert only.endswith("stack+cast+mul: fused: map")
+
+
 def test_a_part_that_is_written_is_one_kernel() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         y = x.clone()

@@ -115,6 +115,29 @@ def test_bursts_take_no_more_memory_than_kernels_one_by_one(
     assert x.nbytes < joined <= min(peak_bytes(lambda: apart(x)), peak_bytes(lambda: f(x)))
 
 
+def test_values_that_lie_with_gaps_have_room_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is scattered into an input of every second column lies as that input does."""
+    arenas: list[tuple[torch.Tensor, int]] = []
+
+    def guarded(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        arenas.append((torch.full((shape[0] + (1 << 16),), 0xAB, dtype=dtype), shape[0]))
+        return arenas[-1][0][: shape[0]]
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        x.t()[0].zero_()
+        y[:, ::2].copy_(x[:, ::2].clone() * 3)
+        x[0].mul_(2)
+        return y
+
+    monkeypatch.setattr(burst, "empty_strided_cpu", guarded)
+    fast, backend = compiled(f)
+    x = torch.randn(5, 32)
+    torch.testing.assert_close(fast(x.clone()[:, ::2]), f(x.clone()[:, ::2]))
+    assert program_of(backend).bursts and arenas
+    assert all(bool((memory[end:] == 0xAB).all()) for memory, end in arenas)
+
+
 def test_a_burst_that_cannot_have_its_memory_runs_unit_by_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     fast, backend = compiled(chain)
     x = torch.randn(16, 16)

@@ -7,6 +7,7 @@ ends.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sqlite3
@@ -21,6 +22,7 @@ from interfuse.base.record import Record
 
 _SCHEMA = "CREATE TABLE IF NOT EXISTS results (key TEXT PRIMARY KEY, value TEXT NOT NULL, written REAL NOT NULL)"
 _WAIT_SECONDS = 5.0
+_CLAIMING = threading.Lock()
 
 
 class Store:
@@ -106,16 +108,7 @@ class Store:
     @staticmethod
     def _file(path: Path) -> sqlite3.Connection:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Created here, and not by SQLite, so that nobody else can ever read it; its companions take its mode.
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            held = os.fstat(handle)
-            if held.st_uid != os.geteuid():
-                raise CacheError(f"{path} belongs to another user; remove it or set another cache folder.")
-            if stat.S_IMODE(held.st_mode) & 0o077:
-                os.fchmod(handle, 0o600)
-        finally:
-            os.close(handle)
+        _claim(path)
         db = sqlite3.connect(path, timeout=_WAIT_SECONDS, check_same_thread=False)
         try:
             db.execute("PRAGMA journal_mode=WAL")
@@ -144,3 +137,21 @@ class Store:
 
     def _warn(self, sentence: str) -> None:
         self._record.add("store", str(self.path), warning=sentence)
+
+
+def _claim(path: Path) -> None:
+    """Have a file at `path` that its owner alone, this user, can read; its companions take its mode. CacheError where
+    another user's file or no file is there.
+
+    A file that is there is not opened: closing it would drop the locks that other connections of this process hold on
+    it, and a process that closes the file then takes away what they have yet to write.
+    """
+    with _CLAIMING, contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    held = path.lstat()
+    if not stat.S_ISREG(held.st_mode):
+        raise CacheError(f"{path} is no file; remove it or set another cache folder.")
+    if held.st_uid != os.geteuid():
+        raise CacheError(f"{path} belongs to another user; remove it or set another cache folder.")
+    if stat.S_IMODE(held.st_mode) & 0o077:
+        path.chmod(0o600)

@@ -38,12 +38,17 @@ def tune(
             write(lock, found.lock_text())
     if found.rows:
         output().print(table, highlight=False, markup=False)
-    elif not found.left + found.unsure:
+    elif not found.left + found.unsure + found.failed:
         typer.echo("nothing to choose: no region of this model has more than one candidate")
     if found.unsure:
         note(
             f"{counted(found.unsure, 'region')} could not be timed, since the machine is too busy, so nothing is kept "
             "of that: run it again when less runs beside."
         )
+    if found.failed:
+        note(f"{counted(found.failed, 'region')} not measured: nothing but the library could be built and run.")
     if found.left:
-        note(f"{counted(found.left, 'region')} not measured: give a larger --budget to go on.")
+        why = "interrupted; run it again" if found.interrupted else "give a larger --budget"
+        note(f"{counted(found.left, 'region')} not measured: {why} to go on.")
+    for sentence in found.warnings:
+        note(sentence)

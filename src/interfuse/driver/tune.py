@@ -21,6 +21,7 @@ from interfuse.driver.compiler import Compiled, Watcher
 from interfuse.driver.device import Device
 from interfuse.plan.plan import KernelStep, PackStep, Plan, Region
 from interfuse.plan.schedules import Asked, Place, alternatives, label_of
+from interfuse.report.gather import warnings_of
 from interfuse.tune import trial
 from interfuse.tune.choice import Choice, lock_text, read_lock, stored_key
 from interfuse.tune.race import UNSURE, decide, measured
@@ -35,14 +36,18 @@ TRIES = 3
 @dataclass
 class Tuned:
     """What tuning found: choices by region key, and a row a region: name, times it occurs, microseconds untuned and
-    tuned, the winner. `left` regions were not reached; for `unsure` ones the machine was too busy, so nothing is kept.
-    `known` is the lock file whose choices stay beside the new ones.
+    tuned, the winner. `left` regions were not reached, be it that the tuning was `interrupted`; of `failed` ones no
+    kernel could be built and run; for `unsure` ones the machine was too busy, so nothing is kept. `warnings` are one
+    sentence each. `known` is the lock file whose choices stay beside the new ones.
     """
 
     choices: dict[str, Choice] = field(default_factory=dict)
     rows: list[tuple[str, int, float, float, str]] = field(default_factory=list)
     left: int = 0
+    failed: int = 0
     unsure: int = 0
+    interrupted: bool = False
+    warnings: tuple[str, ...] = ()
     known: Path | None = None
 
     def lock_text(self) -> str:
@@ -71,7 +76,8 @@ def tune_model(
     with torch.no_grad():
         backend = begin(model, inputs, kwargs, options, watch, stop="plan").backend
     knobs, found = backend.options.knobs(), Tuned(known=known)
-    store = results(knobs)
+    record = Record()
+    store = results(knobs, record)
     todo = _todo(backend.compiled)
     deadline = time.perf_counter() + budget
     try:
@@ -80,18 +86,20 @@ def tune_model(
                 watch(f"tuning {region.name}", done, len(todo))
             if time.perf_counter() > deadline:
                 break
-            choice, before, after, steady = _tuned(region, plan, device, knobs)
+            choice, before, after, steady = _tuned(region, plan, device, knobs, record)
             found.unsure += not steady
+            found.failed += choice is None
             if choice is None or not steady:
                 continue
             store.put(stored_key(key), choice.to_json())
             found.choices[key] = choice
             found.rows.append((region.name, times, before * 1e6, after * 1e6, label_of(choice.candidate, choice.asked)))
     except KeyboardInterrupt:
-        pass
+        found.interrupted = True
     finally:
         store.close()
-    found.left = len(todo) - len(found.rows) - found.unsure
+    found.left = len(todo) - len(found.rows) - found.unsure - found.failed
+    found.warnings = warnings_of([record])
     return found
 
 
@@ -115,7 +123,9 @@ def _todo(compiled: Sequence[Compiled]) -> dict[str, tuple[Region, Plan, Device,
     return dict(sorted(found.items(), key=lambda e: (-e[1][0].choice.estimate.seconds * e[1][3], e[0])))
 
 
-def _tuned(region: Region, plan: Plan, device: Device, knobs: Any) -> tuple[Choice | None, float, float, bool]:
+def _tuned(
+    region: Region, plan: Plan, device: Device, knobs: Any, record: Record
+) -> tuple[Choice | None, float, float, bool]:
     """The winner of one region, the seconds of what runs untuned and of the winner, and whether the machine was quiet
     enough to trust them; None where nothing ran.
     """
@@ -130,7 +140,7 @@ def _tuned(region: Region, plan: Plan, device: Device, knobs: Any) -> tuple[Choi
     wide = replace(region, candidates=(*region.candidates, *more), chosen=0)
     steps = [s for c in wide.candidates for s in c.steps if isinstance(s, (KernelStep, PackStep))]
     kernels = {s.kernel.name: s.kernel for s in steps}
-    launchers, _ = device.build(tuple(kernels.values()), knobs, Record())
+    launchers, _ = device.build(tuple(kernels.values()), knobs, record)
     kept = tuple(
         c
         for c in wide.candidates

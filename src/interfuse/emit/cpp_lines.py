@@ -11,7 +11,7 @@ from interfuse.base.errors import UnsupportedError
 from interfuse.base.text import Writer
 from interfuse.emit.cpp_facts import check_divisions, lane_axis_of, lane_count, operator_text, rounded_by_store
 from interfuse.emit.cpp_names import Names
-from interfuse.emit.cpp_types import converted, held, literal, rounded, splat, stored
+from interfuse.emit.cpp_types import caster, converted, held, literal, rounded, splat, stored
 from interfuse.ir.dtypes import ALL, BOOL, I64, compute_type
 from interfuse.ir.index import Dim, Expr, coefficient, symbols, text, unwrap, wrap
 from interfuse.ir.ops import SHIFTS
@@ -51,7 +51,7 @@ class Lines:
         where = at or self.index(s.index)
         if step == 0:
             expression = f"{pointer}[{where}]"
-            expression = splat(f"{held(dtype, False)}({expression})", dtype) if vector else expression
+            expression = splat(f"{caster(dtype)}({expression})", dtype) if vector else expression
         elif not vector:
             raise UnsupportedError(f"{s.out.name} is read at a lane's index but does not vary over the lanes.")
         elif step == 1:
@@ -67,7 +67,7 @@ class Lines:
     def bounded(self, s: Load, vector: bool, step: int | None) -> str:
         """A load that reads only where its bounds hold, and gives zero elsewhere."""
         pointer, dtype = self.buffers[s.param], self.kernel.param(s.param).dtype
-        index, kind, one = narrowed(s.index, s.within), held(dtype, vector), held(dtype, False)
+        index, kind, one = narrowed(s.index, s.within), held(dtype, vector), caster(dtype)
         if vector and (step not in (0, 1) or any(self.lane_step(b.expr) != 0 for b in s.within)):
             found = f"{one}({pointer}[{self.index(index, by_lane=True)}])"
             element = f"[&](long lane) INLINE {{ return {self.test(s.within, by_lane=True)} ? {found} : {one}(0); }}"

@@ -94,6 +94,12 @@ def rounded(text: str, target: DType) -> str:
     return f"round_{stored(target)}({text})"
 
 
+def caster(dtype: DType) -> str:
+    """What makes a scalar of `dtype` of an expression in brackets behind it: a name of two words cannot be called."""
+    name = held(dtype, False)
+    return f"({name})" if " " in name else name
+
+
 def splat(expression: str, dtype: DType) -> str:
     """A vector whose lanes all hold the value `expression` of `dtype`."""
     return f"boolv({expression})" if dtype is BOOL else f"splat<{held(dtype, True)}>({expression})"

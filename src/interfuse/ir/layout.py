@@ -11,7 +11,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast, overload
 
-from interfuse.ir.index import Dim, contiguous_strides, floordiv, mod, product, unwrap, wrap
+from interfuse.ir.index import Dim, contiguous_strides, floordiv, maximum, mod, product, unwrap, wrap
 from interfuse.ir.node import Node
 from interfuse.ir.ops import MOVES
 
@@ -51,6 +51,15 @@ def reach(shape: Sequence[Dim], strides: Sequence[Dim], itemsize: int) -> Dim:
     for d, s in zip(shape, strides, strict=True):
         last = last + (d - 1) * s  # type: ignore[operator]
     return 0 if 0 in shape else (last + 1) * itemsize
+
+
+def extent(shape: tuple[Dim, ...], strides: tuple[Dim, ...], itemsize: int) -> Dim:
+    """Bytes of a buffer for a tensor, none where a size that changes is 0: more than those of its elements where they
+    lie with gaps, as they do in what is scattered into every second column of a matrix.
+    """
+    if Layout(strides).is_contiguous(shape):
+        return unwrap(wrap(product(shape)) * itemsize)
+    return unwrap(maximum(reach(shape, strides, itemsize), 0))
 
 
 def view_of(node: Node, base: Layout) -> Layout | None:

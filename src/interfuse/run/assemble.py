@@ -15,12 +15,11 @@ import torch
 from interfuse.base.errors import GraphError, UnsupportedError
 from interfuse.capture.torch_types import to_torch
 from interfuse.ir.graph import Call, Graph, Ref
-from interfuse.ir.index import Dim, sym
-from interfuse.ir.layout import Layout, contiguous, reach
+from interfuse.ir.index import Dim, at_sizes, sym
+from interfuse.ir.layout import Layout, contiguous, extent, reach
 from interfuse.ir.node import Node
 from interfuse.ir.ops import MOVES
 from interfuse.lower.kernel import Param
-from interfuse.plan.memory import node_bytes
 from interfuse.plan.plan import KernelStep, LibraryStep, PackStep, ProviderStep
 from interfuse.plan.plan import Step as PlanStep
 from interfuse.run.launch import Launch, Launcher, Operand, Over, Pages, Part, PartsLaunch, Result
@@ -104,12 +103,16 @@ class Assembler:
         for given in graph.inputs:
             # What a forward graph is given lives on outside of it; a backward graph is given its inputs for good.
             counts = graph.name == "backward" and given.kind == "user"
-            self.scope.add(given.node, self.hold(given.layout, self.new_root(given.node if counts else None)))
+            root = self.new_root(given.node if counts else None, given.layout)
+            self.scope.add(given.node, self.hold(given.layout, root))
         self.buffers = {node: held[0] for node, held in self.scope.held.items()}
 
-    def new_root(self, node: Node | None) -> frozenset[int]:
-        """A storage that nothing else lies in, as large as `node`."""
-        self.storage_bytes.append(0 if node is None else node_bytes(node, dict(self.graph.hints)))
+    def new_root(self, node: Node | None, layout: Layout | None = None) -> frozenset[int]:
+        """A storage that nothing else lies in, as large as `node` is where it lies so."""
+        size: Dim = 0
+        if node is not None:
+            size = extent(node.shape, (layout or contiguous(node.shape)).strides, node.dtype.bytes)
+        self.storage_bytes.append(at_sizes(size, dict(self.graph.hints)))
         return frozenset((len(self.storage_bytes) - 1,))
 
     def hold(self, layout: Layout | None, roots: frozenset[int]) -> Held:
@@ -179,7 +182,7 @@ class Assembler:
             if over is not None:
                 roots = over.roots
             else:
-                roots = self.new_root(node) if call.view_of is None else operands[call.view_of].roots
+                roots = self.new_root(node, layout) if call.view_of is None else operands[call.view_of].roots
             self.filled |= roots if call.target in FILLS else set()
             held = self.hold(layout and Layout(layout.strides), roots)
             scope.add(node, held)
@@ -211,7 +214,7 @@ class Assembler:
             safe = [h for h in versions if not h.roots & roots]
             if versions and not safe and later(node):
                 old = versions[-1]
-                safe = [self.hold(old.layout, self.new_root(node))]
+                safe = [self.hold(old.layout, self.new_root(node, old.layout))]
                 scope.ops.append(Op(_copy_step(old.slot, safe[0].slot), (old.slot,), (safe[0].slot,)))
             for held in safe:
                 scope.add(node, held)
@@ -269,7 +272,8 @@ class Assembler:
                 parts.append(shared[node])
                 continue
             place = over.get(node)
-            held = self.hold(Layout(param.strides), self.new_root(node) if place is None else place.roots)
+            layout = Layout(param.strides)
+            held = self.hold(layout, self.new_root(node, layout) if place is None else place.roots)
             scope.add(node, held)
             if place is None:
                 shared[node] = self._result(held.slot, node, param)

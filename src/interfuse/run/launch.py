@@ -9,8 +9,9 @@ from typing import Any, Union
 import torch
 
 from interfuse.base.errors import LaunchError
-from interfuse.ir.index import Dim, product, unwrap, wrap
+from interfuse.ir.index import Dim
 from interfuse.ir.index import symbols as symbols_of
+from interfuse.ir.layout import extent
 from interfuse.lower.kernel import Kernel
 from interfuse.run import cpu
 from interfuse.run.allocate import allocator
@@ -51,8 +52,8 @@ class Result:
 
     @property
     def bytes(self) -> Dim:
-        """Bytes of its elements."""
-        return unwrap(wrap(product(self.shape)) * self.dtype.itemsize)
+        """Bytes from its first element to the end of its last one."""
+        return extent(self.shape, self.strides, self.dtype.itemsize)
 
     def maker(self, pages: Pages) -> Callable[[Sizes], torch.Tensor]:
         """The function that gives it memory."""
