@@ -482,6 +482,16 @@ def test_odd_rows_are_read_sixteen_bytes_at_once(device: str, cache: Path) -> No
             assert len(found) > 12 and len(narrow) <= 3, "beside the ends and one number a row, whole vectors"
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_odd_rows_that_are_held_keep_to_the_limits(device: str, cache: Path) -> None:
+    profile, regions = find(device), []
+    for cols in (4093, 4095):
+        regions += cases.held_regions(F16, 8192, cols)
+    regions += cases.held_regions(BF16, 8192, 769)[2:]
+    for r in compiled([emit(cases.lowered(*region)[0]) for region in regions], profile, cache):
+        assert check(r, profile) is None and r.spills == 0, r
+
+
 def test_schedules_compile_within_the_device() -> None:
     x = b.placeholder("x", F32, (512, 2048))
     y = b.apply("sub", x, b.expand(b.reduce("max", x, (1,), keepdims=True), x.shape))

@@ -162,6 +162,11 @@ def test_odd_rows_in_vectors(dtype: DType, cols: int) -> None:
     cases.check_region(outputs, {inputs[0]: x}, cases.run(kernel, [x]))
 
 
+@pytest.mark.parametrize("cols", (4093, 4095, 4081))
+def test_odd_rows_held_in_vectors(cols: int) -> None:
+    cases.check_held_rows(F16, 9, cols, "cpu")
+
+
 def test_codes_of_rows_over_their_largest_element() -> None:
     code_cases.check(I8, "cpu")
 

@@ -16,14 +16,20 @@ def test_a_row_that_is_read_twice_stays_in_the_cache() -> None:
     assert "eviction_policy" not in emit(cases.lowered(*cases.odd_region(F16, 512, 4096))[0]).text
 
 
-@pytest.mark.parametrize(("cols", "hidden"), ((769, 1), (768, 0), (4093, 1)))
+@pytest.mark.parametrize(("cols", "hidden"), ((769, 1), (768, 0), (3001, 1), (4093, 0)))
 def test_weights_lie_as_rows_of_odd_widths_do(cols: int, hidden: int) -> None:
     text = emit(cases.lowered(*cases.normed_region(F16, 512, cols))[0]).text
     assert text.count("nothing = tl.program_id(1)") == hidden
     assert text.count("+ nothing") == hidden and ("w_ptr + nothing + col" in text) == bool(hidden)
 
 
-@pytest.mark.parametrize(("cols", "added"), ((4093, True), (4096, False), (40003, False), (100, False)))
+@pytest.mark.parametrize(("cols", "added"), ((3001, True), (4096, False), (40003, False), (100, False)))
 def test_a_row_of_an_odd_width_is_found_before_its_elements(cols: int, added: bool) -> None:
     text = emit(cases.lowered(*cases.normed_region(F16, 4096, cols))[0]).text
     assert ("x_ptr + row * COLS + col" in text) is added and ("x_ptr + at" in text) is not added
+
+
+def test_a_row_that_is_held_in_vectors_is_read_by_these_and_what_rows_share_by_its_elements() -> None:
+    text = emit(cases.lowered(*cases.normed_region(F16, 4096, 4093))[0]).text
+    assert text.count("row * 4093 // 4 * 4 + lane, mask=near)") == 2 and "tl.load(w_ptr + col, mask=inside)" in text
+    assert [text.count(f"mask={m})") for m in ("whole", "inside & (whole == 0)")] == [1, 1]

@@ -282,6 +282,30 @@ def odd_region(dtype: DType, rows: int, cols: int) -> tuple[list[Node], list[Nod
     return [x], [b.cast(softmax, dtype) if dtype.is_narrow else softmax, top]
 
 
+def held_regions(dtype: DType, rows: int, cols: int) -> list[tuple[list[Node], list[Node]]]:
+    """Rows of an odd width that are held: a norm with weights, softmax and the largest, a running sum."""
+    x = b.placeholder("x", dtype, (rows, cols))
+    return [
+        normed_region(dtype, rows, cols),
+        odd_region(dtype, rows, cols),
+        ([x], [b.scan("cumsum", b.cast(x, F32), 1)]),
+    ]
+
+
+def check_held_rows(dtype: DType, rows: int, cols: int, device: str) -> None:
+    """They read no more than their own rows, wherever these begin."""
+    for inputs, outputs in held_regions(dtype, rows, cols):
+        kernel, reads = lowered(inputs, outputs)
+        assert kernel.axes[-1].role is Role.TILE and kernel.axes[-1].vector > 1
+        rng, given = np.random.default_rng(7), dict[Node, np.ndarray]()
+        for node in reads:
+            given[node] = rng.standard_normal(node.shape).astype(dtype.numpy)
+        first = given[reads[0]]
+        first[2], first[4, 1:], first[6] = np.nan, -np.inf, np.inf  # in no row beside
+        with np.errstate(all="ignore"):
+            check_region(outputs, given, run(kernel, [given[n] for n in reads], device))
+
+
 def turned_region(dtype: DType, rows: int, cols: int, before: bool) -> tuple[list[Node], list[Node]]:
     """Softmax, mean and variance along the rows of [rows, cols], its input or its output lying column by column."""
     x = b.placeholder("x", dtype, (cols, rows) if before else (rows, cols))

@@ -107,6 +107,12 @@ def test_odd_rows_in_vectors(dtype: DType, cols: int, aligned: bool) -> None:
     cases.check_odd_rows(dtype, 37, cols, aligned, "cuda")
 
 
+@pytest.mark.parametrize("cols", (4093, 4095, 4081))
+@pytest.mark.parametrize("dtype", (F16, BF16), ids=str)
+def test_odd_rows_held_in_vectors(dtype: DType, cols: int) -> None:
+    cases.check_held_rows(dtype, 37, cols, "cuda")
+
+
 def test_codes_of_rows_over_their_largest_element() -> None:
     code_cases.check(I8, "cuda")
     if torch.cuda.get_device_capability() >= (8, 9):

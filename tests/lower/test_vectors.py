@@ -9,7 +9,7 @@ from interfuse.ir.dtypes import BF16, F16, F32, DType
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node
 from interfuse.lower.families import lower
-from interfuse.lower.kernel import Kernel
+from interfuse.lower.kernel import Kernel, Role
 from interfuse.lower.target import CPU, GPU, Target
 from interfuse.lower.work import Work
 
@@ -32,7 +32,27 @@ def test_odd_rows_of_narrow_elements_are_walked_in_vectors(dtype: DType, vector:
     assert (col.vector, str(col.origin)) == (vector, "row * 50257" if vector > 1 else "0")
 
 
-@pytest.mark.parametrize("cols", (50256, 131072, 4095), ids=("aligned", "power", "held"))
+@pytest.mark.parametrize(
+    ("cols", "vector"), ((4095, 2), (4093, 4), (4085, 8), (4096, 1), (4080, 1), (3001, 1), (2047, 1))
+)
+def test_odd_rows_that_fill_their_tile_are_held_in_vectors(cols: int, vector: int) -> None:
+    kernel = _largest(F16, cols)
+    assert kernel.axes[-1].role is Role.TILE and kernel.axes[-1].vector == vector
+    assert _largest(F32, cols).axes[-1].vector == 1
+    weights = b.placeholder("w", F16, (1, cols))
+    assert _largest(F16, cols, more=weights).axes[-1].vector == vector, "what rows share is read by itself"
+    assert _largest(F16, cols, stride=cols + 3).axes[-1].vector < max(2, vector), "rows that lie otherwise"
+
+
+def test_scans_of_odd_rows_are_held_in_vectors() -> None:
+    for cols, vector in ((3001, 4), (769, 4), (1023, 2), (3000, 1)):
+        x = b.placeholder("x", F16, (200, cols))
+        out = b.scan("cumsum", b.cast(x, F32), 1)
+        kernel, _ = lower("k", Work((out,), frozenset((x,)), {n: contiguous(n.shape) for n in (x, out)}), GPU)
+        assert kernel.axes[-1].vector == vector
+
+
+@pytest.mark.parametrize("cols", (50256, 131072), ids=("aligned", "power"))
 def test_other_rows_are_not(cols: int) -> None:
     assert _largest(F16, cols).axes[-1].vector == 1
 

@@ -160,6 +160,10 @@ def _in_turn(kernel: Kernel, body: Body, statements: str) -> tuple[str, str]:
 
 def _tile(writer: Writer, axis: Axis, body: Body) -> None:
     """The indices of a tile."""
+    if axis.vector > 1 and body.held is not None:
+        for line in body.held.head:
+            writer.line(line)
+        return
     _axis(writer, axis, body, "")
     if axis.name in body.in_pieces:
         writer.line(piece_line(body.lanes[axis.name]))

@@ -67,9 +67,11 @@ def from_row(kernel: Kernel) -> bool:
 
 
 def hides(kernel: Kernel) -> frozenset[Expr]:
-    """The places, along rows of an odd width that are held, that begin with a vector where others do not."""
+    """The places, along rows of an odd width that are held, that begin with a vector where others do not. None where
+    all begin anywhere, since lanes count from a vector of the rows.
+    """
     axis = kernel.axes[-1]
-    if axis.role is not Role.TILE or not isinstance(axis.extent, int):
+    if axis.role is not Role.TILE or not isinstance(axis.extent, int) or axis.vector > 1:
         return frozenset()
     begins: dict[bool, set[Expr]] = {True: set(), False: set()}
     for s in walk(kernel.body):

@@ -29,7 +29,7 @@ from interfuse.emit.triton_reduce import (
     identity,
     moments,
 )
-from interfuse.emit.triton_steps import pieces
+from interfuse.emit.triton_steps import Piece, held, pieces
 from interfuse.ir.index import symbols, wrap
 from interfuse.lower.kernel import (
     MOMENTS,
@@ -63,6 +63,9 @@ class Body(Products):
         self._carried: dict[tuple[Value, str], str] = {}
         self.awaits = frozenset(kernel.awaits if kernel.follows and not kernel.packed else ())
         self._waited = not self.awaits
+        for axis in kernel.axes:
+            if axis.role is Role.TILE and axis.vector > 1:
+                self._piece = held(self.lanes[axis.name], self.index(wrap(axis.origin)))
 
     def chain(self, writer: Writer) -> None:
         """Wait for the kernel before this one, and let the one behind it start."""
@@ -71,6 +74,11 @@ class Body(Products):
                 writer.line("gdc_wait()  # for what the kernel before this one writes")
             if self.kernel.leads:
                 writer.line("gdc_launch_dependents()")
+
+    @property
+    def held(self) -> Piece | None:
+        """The row that a program holds in whole vectors."""
+        return self._piece
 
     # --- statements
 
@@ -163,10 +171,12 @@ class Body(Products):
         self._lines(line for made in distinct(joint.values()) for line in made.before)
         for scan in [s for s in body if isinstance(s, Scan) and s.axis == axis.name]:
             self._start_scan(scan)
+        found = list[Piece]()
         if axis.vector > 1:
             stored = any(isinstance(s, Store) for s in body)
             before, found = pieces(lane, self.index(wrap(axis.origin)), self.kernel.stages, loop.backwards, stored)
             self._lines(before)
+        if found:
             for self._piece in found:
                 self._steps(loop, self._piece.loop)
             self._piece = None
@@ -254,6 +264,8 @@ class Body(Products):
         if s.arg.dtype.bytes < 4 and not s.arg.dtype.is_float:
             arg = f"({arg}).to(tl.int32)"
         if s.scope is Scope.LANE:
+            if self._piece is not None:  # lanes before the row are others'
+                arg = f"tl.where({self._piece.inside}, {arg}, {identity(join, s.arg.dtype)})"
             self.writer.line(f"{name} = {self._typed_scan(s, f'tl.associative_scan({arg}, {lane.dim}, {combine})')}")
             return
         part, carry = f"{name}_part", f"{name}_carry"

@@ -24,7 +24,7 @@ from interfuse.emit.triton_names import inside_name, name_indices, typed_constan
 from interfuse.emit.triton_shared import NEIGHBOURS, piece_name, shared_along
 from interfuse.emit.triton_steps import NAMES, Piece
 from interfuse.ir.dtypes import ALL, I64, DType
-from interfuse.ir.index import Expr, symbols, wrap
+from interfuse.ir.index import Expr, const, mod, symbols, wrap
 from interfuse.lower.bounds import narrowed
 from interfuse.lower.kernel import (
     Bound,
@@ -74,7 +74,7 @@ class Lines:
             *(n for p in kernel.picks for n in (p.symbol.name, inside_name(p))),
         }
         self._taken |= set(NAMES) if any(a.vector > 1 for a in kernel.axes) else set()
-        self._piece: Piece | None = None
+        self._piece: Piece | None = None  # of the row that is held in vectors, or of the loop that is being written
         self._loop: Loop | None = None
         self._again = read_again(kernel)
         self._wanted = wanted(kernel)
@@ -139,9 +139,16 @@ class Lines:
     def _place_text(self, e: Expr) -> str:
         """An index as text; in whole vectors where a loop walks in these."""
         axis = self.kernel.axis(self._piece.axis) if self._piece is not None else None
-        if axis is None or axis.symbol not in symbols(e):
+        if axis is None or not self._lies_alike(e):
             return self.index(e)
         return f"{index_text(e - axis.symbol, str, parent=2)} // {axis.vector} * {axis.vector} + lane"
+
+    def _lies_alike(self, e: Expr) -> bool:
+        """True where an index lies as the vectors do in which its axis is walked or held."""
+        axis = self.kernel.axis(self._piece.axis) if self._piece is not None else None
+        if axis is None or axis.vector == 1 or axis.symbol not in symbols(e):
+            return False
+        return mod(e - axis.symbol - axis.origin, axis.vector) is const(0)
 
     def _within(self, bounds: tuple[Bound, ...]) -> str:
         """A test of bounds as text, in brackets where it is joined to others; "" for none."""
@@ -193,7 +200,8 @@ class Lines:
         if s in self._shared:
             self._load_shared(s, self._shared[s])
             return
-        dtype, lanes = self.kernel.param(s.param).dtype, self._mask(varies_over(s), "near")
+        dtype = self.kernel.param(s.param).dtype
+        lanes = self._mask(varies_over(s), "near" if self._lies_alike(s.index) else "inside")
         used = self._operand(self._wanted[s]) if s in self._wanted else ""
         mask = " & ".join(filter(None, (lanes, used, self._within(s.within), *map(self._look_up, s.picks))))
         other = f", other={prelude.literal(float('nan') if dtype.is_float else 0, dtype)}" if s.picks else ""
@@ -240,6 +248,9 @@ class Lines:
         if len(self.lanes) > 1 and varies_over(s).isdisjoint(self.lanes):  # one number, of as many dimensions
             place += f" + tl.zeros({shape_of((), self.lanes)}, tl.int32)"
         self.writer.line(f"tl.store({place}, {value}{f', mask={mask}' if mask else ''}{policy})")
+        if self._piece is not None and self._loop is None and self._lies_alike(s.index):  # what is left of a held row
+            rest = self._mask({x.name for x in symbols(s.index)} | set(s.arg.axes))
+            self.writer.line(f"tl.store({place}, {value}, mask={rest} & ({self._piece.whole} == 0))")
 
     def _let(self, s: Let) -> None:
         if s.op == "const":

@@ -1,5 +1,5 @@
 """The steps of a serial loop over rows that begin at any element. In: an axis with an origin. Out: the pieces in which
-its loop is written.
+its loop is written; of a row that is held, the one piece.
 
 A GPU reads 16 bytes at once where it can prove that they begin at a multiple of 16 and share a mask. A row of an odd
 width begins anywhere; so its walk begins at the last multiple at or before it, and lanes count from there. The first
@@ -67,6 +67,20 @@ def pieces(lane: Lane, origin: str, stages: int, backwards: bool, stores: bool) 
         )
         found.append(Piece(name, ends, inside, inside, inside))
     return (f"skip = {origin} % {v}",), found
+
+
+def held(lane: Lane, origin: str) -> Piece:
+    """A row that is held: the lines in its head are those of the kernel's."""
+    v, numbers, end = lane.axis.vector, lane.numbers(), f"(skip + {lane.extent})"
+    head = (
+        f"skip = {origin} % {v}",
+        f"lane = {numbers}",
+        f"{lane.axis.name} = lane - skip",
+        f"{lane.mask} = ({lane.axis.name} >= 0) & ({lane.axis.name} < {lane.extent})",
+        f"near = lane < {_up(end, v)}",
+        f"whole = (lane >= {_up('skip', v)}) & (lane < {end} // {v} * {v})",
+    )
+    return Piece(lane.axis.name, head, lane.mask, "near", "whole")
 
 
 def _up(text: str, v: int) -> str:

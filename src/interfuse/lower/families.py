@@ -72,7 +72,7 @@ from interfuse.lower.together import TeamTracer, shares_of, team_axes
 from interfuse.lower.trace import Tracer
 from interfuse.lower.traced import Trace
 from interfuse.lower.tree import statements, within_rows
-from interfuse.lower.vectors import in_vectors
+from interfuse.lower.vectors import held_in_vectors, in_vectors
 from interfuse.lower.work import Work
 
 
@@ -97,6 +97,8 @@ def lower(
     params, reads = _params(made.trace, work)
     if target.backend == "triton" and made.family == "row, streamed":
         made = replace(made, axes=(*made.axes[:-1], in_vectors(made.axes[-1], made.body)))
+    if target.backend == "triton" and made.family == "row, resident" and all(a.block == 1 for a in made.axes[:-1]):
+        made = replace(made, axes=(*made.axes[:-1], held_in_vectors(made.axes[-1], made.body)))
     axes = (*work.joined, *made.axes)
     warps, stages, what = 1, 1, (made.family, made.axes, made.body)
     if target.backend == "triton":

@@ -13,6 +13,8 @@ from interfuse.base.errors import UnsupportedError
 from interfuse.ir.index import Dim, Expr, combine, const, sym, symbols, unwrap, wrap
 from interfuse.lower.canonical import canonical
 from interfuse.lower.kernel import Bound, Kernel, Let, Load, Loop, Param, Pick, Role, Stmt, Store, bounds_of, walk
+from interfuse.lower.launch import order_of
+from interfuse.lower.target import GPU
 
 ALIGNED = 16
 """Sizes that are multiples of this in all members are written so: a GPU compiler then moves elements side by side."""
@@ -26,6 +28,7 @@ def likeness(kernel: Kernel, unit: int = 1) -> Hashable:
     Blocks count, since they decide the order of sums and the size of a tile, but for a single block of programs: there
     the widest serves all.
     """
+    kernel = _element_wise(kernel)
     axes = {a.name for a in kernel.axes} | {p.symbol.name for p in kernel.picks}
     plain = canonical(kernel)
     alone = sum(a.block > 1 for a in kernel.axes) == 1
@@ -46,6 +49,7 @@ def pack(kernels: Sequence[Kernel], name: str, doc: tuple[str, ...] = (), unit: 
         raise UnsupportedError("kernels that hold some lengths only cannot be packed")
     if len({likeness(k) for k in kernels}) > 1:
         raise UnsupportedError("kernels that differ in more than their sizes cannot be packed")
+    kernels = [*map(_element_wise, kernels)]
     general, first = _General(len(kernels), unit), kernels[0]
     axes = []
     for same in zip(*(k.axes for k in kernels), strict=True):
@@ -73,6 +77,14 @@ def pack(kernels: Sequence[Kernel], name: str, doc: tuple[str, ...] = (), unit: 
         packed=True,
     )
     return packed, sizes
+
+
+def _element_wise(kernel: Kernel) -> Kernel:
+    """The kernel with rows read element by element: members lie anywhere, and what lies around one may be nobody's."""
+    if all(a.vector == 1 for a in kernel.axes):
+        return kernel
+    axes = tuple(replace(a, vector=1, origin=0) for a in kernel.axes)
+    return replace(kernel, axes=axes, reduction_order=order_of(kernel.family, axes, GPU, kernel.warps))
 
 
 @dataclass

@@ -1,5 +1,5 @@
-"""Rows that begin at any element, walked in whole vectors of memory. In: a serial axis and what runs along it. Out: the
-axis, with where its rows begin where walking it so pays.
+"""Rows that begin at any element, walked or held in whole vectors of memory. In: a row's axis and what runs along it.
+Out: the axis, with where its rows begin where taking it so pays.
 """
 
 from __future__ import annotations
@@ -8,7 +8,21 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from interfuse.ir.index import const, mod, symbols
-from interfuse.lower.kernel import MOMENTS, Axis, Load, Reduce, Role, Scan, Stmt, Store, bounds_of, step_along, walk
+from interfuse.lower.kernel import (
+    MOMENTS,
+    Axis,
+    Load,
+    Reduce,
+    Role,
+    Scan,
+    Stmt,
+    Store,
+    bounds_of,
+    step_along,
+    varies_over,
+    walk,
+)
+from interfuse.lower.target import LIGHT_ROW
 
 VECTOR_BYTES = 16
 """What a thread reads or writes at once."""
@@ -21,6 +35,9 @@ EVEN_ROWS = 4
 
 NARROW = 2
 """Bytes of an element up to which a warp that asks for one a thread asks for less than memory gives it at once."""
+
+FILLED = 16
+"""A held row is taken in vectors where less than such a part of its tile lies past its end."""
 
 STEPS = 3
 """Steps of a loop from which it is worth writing the first and the last by themselves."""
@@ -51,6 +68,33 @@ def in_vectors(axis: Axis, body: Iterable[Stmt]) -> Axis:
         or last > axis.block
         or axis.extent < STEPS * axis.block
     ):
+        return axis
+    return replace(axis, vector=vector, origin=origins[0])
+
+
+def held_in_vectors(axis: Axis, body: Iterable[Stmt]) -> Axis:
+    """`axis`, a row that a program holds, in whole vectors, where the rows that are read and written lie alike and the
+    tile has room for what of the first and the last vector belongs to others. A warp that asks for them element by
+    element crosses a sector more each time, and scans what its lanes have one after the other.
+
+    What rows share lies as it does: it is read element by element. Long rows that nearly fill their tile, and scans:
+    elsewhere the masks cost more than they save.
+    """
+    along = [s for s in walk(body) if isinstance(s, (Load, Store)) and _varies(s, axis)]
+    rows = [s for s in along if len(varies_over(s)) > 1]
+    if axis.role is not Role.TILE or not isinstance(axis.extent, int) or not rows:
+        return axis
+    if any(step_along(s, axis.symbol) != 1 or bounds_of(s) or (isinstance(s, Store) and s not in rows) for s in along):
+        return axis
+    sizes = [(s.out if isinstance(s, Load) else s.arg).dtype.bytes for s in rows]
+    scans = any(isinstance(s, Scan) for s in walk(body))
+    spare = axis.block - axis.extent
+    vector = min(VECTOR_BYTES // max(sizes), 1 << (spare + 1).bit_length() - 1)
+    filled = spare < axis.block // FILLED and axis.block >= LIGHT_ROW
+    origins = [s.index - axis.symbol for s in rows]
+    alike = all(mod(o - origins[0], vector) is const(0) for o in origins)
+    odd = mod(origins[0], vector) is not const(0)
+    if min(sizes) != NARROW or vector < 2 or not alike or not odd or not (filled or scans):
         return axis
     return replace(axis, vector=vector, origin=origins[0])
 
