@@ -29,7 +29,7 @@ def _kernel(region: few.Region, target: Target = GPU, schedule: Schedule | None 
     return lower("k", _work(region), target, schedule=schedule)[0]
 
 
-@pytest.mark.parametrize("rows", (2, 7, 16))
+@pytest.mark.parametrize("rows", (1, 2, 7, 16))
 @pytest.mark.parametrize("turned", (False, True), ids=("linear", "mm"))
 @pytest.mark.parametrize("dtype", (F16, BF16), ids=str)
 def test_siblings_share_their_rows_and_each_matrix_is_read_once(dtype: DType, turned: bool, rows: int) -> None:

@@ -90,7 +90,7 @@ def _sizes(nodes: Sequence[Node], outputs: Iterable[Node]) -> tuple[int, int, in
     if len(sizes) != 3:
         return None
     rows, features, common = sizes
-    return (rows, features, common) if 1 < rows <= LEAST <= min(features, common) else None
+    return (rows, features, common) if rows <= LEAST <= min(features, common) else None
 
 
 def _blocks(row: Axis, feature: Axis, col: Axis, long: bool, target: Target) -> tuple[Axis, ...]:
