@@ -179,7 +179,7 @@ def test_products_of_few_rows(region: Callable[..., few.Region], sizes: few.Size
     """Masks at every end, and rows past the last beside what is no number."""
     inputs, outputs = region(F16, sizes, turned)
     kernel, reads = cases.lowered(inputs, outputs)
-    assert kernel.family == "skinny"
+    assert (kernel.family == "skinny") == (sizes[0] > 1 or turned)
     arrays = few.values(inputs, special)
     cases.check_region(outputs, arrays, cases.run(kernel, [arrays[n] for n in reads]))
 

@@ -34,6 +34,9 @@ do something meanwhile. Elements of a thread where each unit has one program; ro
 ahead: it takes registers, so that there are fewer teams.
 """
 
+DOT_BYTES = 48 << 10
+"""What a program of products may fetch ahead of itself."""
+
 ONE_WARP = 1 << 10
 """Elements of a row that one warp holds, 32 a thread."""
 
@@ -205,7 +208,8 @@ def order_of(family: str, axes: tuple[Axis, ...], target: Target, warps: int) ->
 
 
 def stages_of(family: str, axes: tuple[Axis, ...], body: tuple[Stmt, ...], target: Target) -> int:
-    """Steps of the serial axis under way at once: what waits for its turn takes `STAGED_BYTES` at most. Where a unit
+    """Steps of the serial axis under way at once: what waits for its turn takes `STAGED_BYTES` at most, or `DOT_BYTES`
+    where tensor cores multiply it, whose programs need few registers. Where a unit
     has few programs that walk columns, each has as many under way as they need together.
     """
     if family == "row, in teams":
@@ -224,4 +228,5 @@ def stages_of(family: str, axes: tuple[Axis, ...], body: tuple[Stmt, ...], targe
     wanted = min(1 + -(-FLIGHT_BYTES // (beside * step)), MOST_STAGES, steps)
     if any(isinstance(s, Scan) for s in walk(body)):  # which has registers for no more
         wanted = 1
-    return max(1, min(max(target.stages, wanted), 1 + STAGED_BYTES // step))
+    room = DOT_BYTES if family == FAMILY else STAGED_BYTES
+    return max(1, min(max(target.stages, wanted), 1 + room // step))

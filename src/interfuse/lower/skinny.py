@@ -34,9 +34,7 @@ LEAST = 16
 """Rows, features and elements in common that a multiplication of tensor cores takes."""
 
 FEATURES, COMMON = 64, 64
-"""Features of a program at most, and what it takes of each at once: 128 bytes of a matrix laid either way. Pieces of 64
-bytes take a GPU a third longer.
-"""
+"""Features of a program at most, and what it takes of each at once then: 128 bytes of a matrix laid either way."""
 
 NAMES = ("row", "feature", "col")
 """The axes: of the rows, of the matrix, and of both."""
@@ -70,7 +68,10 @@ def multiplied(work: Work, target: Target, schedule: Schedule, trace: Traced) ->
     if not found:
         return None
     long = any(step_along(p.weight, feature.symbol) == 1 for p in found.values())
-    axes = schedule.placed(_blocks(row, feature, col, long, target), target.backend, target.lanes)
+    if row.extent == 1 and not long:
+        return None  # a row of the matrix is added up as it lies
+    axes = _blocks(row, feature, col, long, len(found), target)
+    axes = schedule.placed(axes, target.backend, target.lanes)
     if min(a.block for a in axes) < LEAST:
         raise UnsupportedError(f"the schedule {schedule}: tensor cores take {LEAST} at once at least")
     return axes, traced, body, ()
@@ -93,14 +94,15 @@ def _sizes(nodes: Sequence[Node], outputs: Iterable[Node]) -> tuple[int, int, in
     return (rows, features, common) if rows <= LEAST <= min(features, common) else None
 
 
-def _blocks(row: Axis, feature: Axis, col: Axis, long: bool, target: Target) -> tuple[Axis, ...]:
-    """What a program takes: all rows, and as many features as leave a program for every unit; no fewer than make a
-    `long` piece where features are neighbours in memory.
+def _blocks(row: Axis, feature: Axis, col: Axis, long: bool, matrices: int, target: Target) -> tuple[Axis, ...]:
+    """What a program takes: all rows, as many features as leave a program for every unit, no fewer than make a `long`
+    piece where they lie side by side, and the more of what they share the less it takes of all `matrices`.
     """
-    block = FEATURES
-    while not long and block > LEAST and int(feature.extent) < target.programs * block:  # type: ignore[arg-type]
+    block, least = FEATURES, 2 * LEAST if long else LEAST
+    while block > least and int(feature.extent) < target.programs * block:  # type: ignore[arg-type]
         block //= 2
-    return replace(row, block=LEAST), replace(feature, block=block), replace(col, role=Role.SERIAL, block=COMMON)
+    common = 2 * COMMON if block * matrices < FEATURES else COMMON
+    return replace(row, block=LEAST), replace(feature, block=block), replace(col, role=Role.SERIAL, block=common)
 
 
 def products(body: Sequence[Stmt], types: Mapping[str, DType]) -> dict[Reduce, Product]:
