@@ -27,9 +27,11 @@ from interfuse.lower.families import lower
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Reduce, Role, Scope, Store, Value
 from interfuse.lower.target import CPU
 from interfuse.lower.work import Work
+from interfuse.plan.plan import KernelStep
 from interfuse.run.cpu import load
 from tests import golden
 from tests.kernels import BUILDERS, reference
+from tests.plan.made import planned
 
 LEVELS = [level for level in ("avx512", "avx2", "portable") if compilers.supports(level)]
 GUARD = 64
@@ -495,3 +497,22 @@ def test_the_second_phase_asks_for_the_next_row() -> None:
     assert "prefetch(x_ptr + (row + 1) * " in code
     assert "prefetch(" not in emit(BUILDERS["softmax"](6, 64, F32, "serial"), "portable")  # lies in caches
     assert "prefetch(" not in emit(BUILDERS["bias_gelu_residual"](2048, 4096, F32, "serial"), "portable")
+
+
+def test_one_phase_asks_far_ahead_where_memory_would_wait_for_arithmetic() -> None:
+    def asks(name: str, dtype: DType, streamed: bool = True, rows: int = 2048) -> int:
+        kernel = BUILDERS[name](rows, 4096, dtype, "serial")
+        outs = frozenset(p.name for p in kernel.params if p.mode == "out") if streamed else frozenset()
+        return emit(kernel, "avx512", outs).split('extern "C"')[1].count("prefetch(")
+
+    assert asks("bias_gelu_residual", F32) == 2, "the bias stays in the caches"
+    assert asks("bias_gelu_residual", F32, streamed=False) == 0
+    assert asks("bias_gelu_residual", F32, rows=16) == 0
+    assert asks("bias_gelu_residual", BF16) == 0, "a vector is half as many bytes"
+
+
+def test_a_reduction_in_one_phase_asks_far_ahead() -> None:
+    for rows, asks in ((2048, 1), (16, 0)):
+        made, _ = planned(lambda x: x.amax(-1), torch.zeros(rows, 4096))
+        step = next(s for c in made.regions[0].candidates for s in c.steps if isinstance(s, KernelStep))
+        assert emit(step.kernel, "avx512").split('extern "C"')[1].count("prefetch(") == asks

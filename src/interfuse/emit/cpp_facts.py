@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir.dtypes import ALL, F32, DType, compute_type
@@ -22,6 +23,12 @@ LINE_BYTES = 64
 
 FETCH_FROM = 8 << 20
 """Bytes of all buffers from which on rows are fetched ahead: what is smaller lies in caches already."""
+
+FETCH_WORK = 20
+"""Operations an element from which on a kernel that goes over its rows once, writing as it reads, asks far ahead."""
+
+FAR_BYTES = 12 << 10
+"""How far: three pages, and a quarter of a first-level cache."""
 
 _FLOAT_ONLY = frozenset(
     """sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh
@@ -77,24 +84,49 @@ def _buffer_bytes(kernel: Kernel) -> float:
     return total
 
 
-def fetched_ahead(kernel: Kernel, lane_axis: Axis | None) -> tuple[Loop | None, tuple[Load, ...]]:
-    """The phase that has time to fetch the next program's elements, and the loads of the first phase that need them.
+@dataclass(frozen=True)
+class Fetch:
+    """Loads to ask for ahead, in the loop `phase` (None: in a program of one vector): what they will read in the
+    next program, or where `far`, so many bytes further on.
+    """
+
+    phase: Loop | None
+    loads: tuple[Load, ...]
+    far: int = 0
+
+
+def fetched_ahead(kernel: Kernel, lane_axis: Axis | None, streams: bool) -> Fetch | None:
+    """What to fetch ahead; None where there is little to read, or no time to gain.
 
     A kernel that goes over its rows several times reads memory in the first phase and computes in the others; without
-    a request ahead memory is idle meanwhile. (None, ()) where there is one phase, no next program, or little to read.
+    a request ahead memory is idle meanwhile. One that goes over them once waits for memory at each vector as soon as
+    what it computes fills the processor's window: it asks far ahead where it writes no element, or computes much of
+    elements so wide that memory keeps it waiting.
     """
     phases = [s for s in kernel.body if isinstance(s, Loop) and lane_axis is not None and s.axis == lane_axis.name]
-    grid = [a.name for a in kernel.axes if a.role is Role.GRID]
-    if len(phases) < 2 or not grid or lane_axis is None or _buffer_bytes(kernel) < FETCH_FROM:
-        return None, ()
-    loads = [s for s in phases[0].body if isinstance(s, Load) and kernel.param(s.param).mode == "in"]
-    seen: dict[tuple[str, Expr], Load] = {}
-    for s in loads:
-        names = {symbol.name: symbol for symbol in symbols(s.index)}
-        along = lane_axis.name in names and coefficient(s.index, names[lane_axis.name]) == 1
-        if along and grid[-1] in names and not s.picks:
-            seen.setdefault((s.param, s.index), s)
-    return phases[1], tuple(seen.values())
+    grid = [a for a in kernel.axes if a.role is Role.GRID]
+    if not grid or lane_axis is None or _buffer_bytes(kernel) < FETCH_FROM:
+        return None
+    if not phases and any(isinstance(s, Loop) for s in kernel.body):
+        return None
+    once = phases[0].body if phases else kernel.body
+    found = [s for s in once if isinstance(s, Load) and kernel.param(s.param).mode == "in" and not s.picks]
+    loads = tuple({(s.param, s.index): s for s in reversed(found) if _follows(s, grid[-1], lane_axis, False)}.values())
+    if len(phases) > 1:
+        return Fetch(phases[1], loads[::-1])
+    loads = tuple(s for s in loads[::-1] if _follows(s, grid[-1], lane_axis, True))
+    writes = any(isinstance(s, Store) and lane_axis.symbol in symbols(s.index) for s in once)
+    work = work_of(kernel, once)
+    wide = all(kernel.param(s.param).dtype.bytes >= 4 for s in loads)
+    pays = streams and wide and isinstance(work, int) and work >= FETCH_WORK if writes else bool(phases)
+    return Fetch(phases[0] if phases else None, loads, FAR_BYTES) if loads and pays else None
+
+
+def _follows(s: Load, grid: Axis, lane: Axis, dense: bool) -> bool:
+    """True where a load walks along the lanes in memory, another row in each program; `dense`: each behind the last."""
+    if coefficient(s.index, lane.symbol) != 1 or grid.symbol not in symbols(s.index):
+        return False
+    return not dense or grid is lane or coefficient(s.index, grid.symbol) == lane.extent
 
 
 def work_of(kernel: Kernel, body: Sequence[Stmt]) -> Dim:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from interfuse.base.errors import UnsupportedError
-from interfuse.emit.cpp_facts import vectors_a_line
+from interfuse.emit.cpp_facts import Fetch, vectors_a_line
 from interfuse.emit.cpp_lines import offset
 from interfuse.emit.cpp_programs import Programs
 from interfuse.emit.cpp_reduce import (
@@ -183,7 +183,7 @@ class Phases(Programs):
             self.names = outer.inner()
             inside = replace(loop, body=self.enter(loop.body, piece))
             if self.side == 1:
-                self.loop_piece(inside, axis, piece, carried, in_lanes, fetch=loop is self.fetching)
+                self.loop_piece(inside, axis, piece, carried, in_lanes, loop)
             elif carried:
                 self.strip(inside, axis, piece, carried)
             else:
@@ -197,9 +197,9 @@ class Phases(Programs):
             self.w.line(f"{name}.finish();")
 
     def loop_piece(
-        self, loop: Loop, axis: Axis, piece: Bound, carried: Mapping[str, Accumulator], in_lanes: bool, fetch: bool
+        self, loop: Loop, axis: Axis, piece: Bound, carried: Mapping[str, Accumulator], in_lanes: bool, phase: Loop
     ) -> None:
-        """The part of a phase that runs over one piece of its axis."""
+        """The part of `phase` that runs over one piece of its axis."""
         own = [s for s in loop.body if isinstance(s, Reduce) and s.axis == axis.name]
         lane, reduces = axis is self.lane_axis, bool(own)
         start, extent = map(self.dim, span(piece))
@@ -216,8 +216,8 @@ class Phases(Programs):
             more = [f"[&]() INLINE {{ {carries} }}"] * bool(carries) + [start] * bool(piece.lo)
             tail = f"{', '.join(['}', *more])});"
         with self.w.block(head, tail):
-            if fetch:
-                self.fetch_ahead()
+            if self.fetching is not None and self.fetching.phase is phase:
+                self.fetch_ahead(self.fetching)
             self.statements(loop.body, in_lanes or lane)
             for s in walk(loop.body):
                 if isinstance(s, Reduce) and s.axis == axis.name and s.out in self.columns:
@@ -278,13 +278,15 @@ class Phases(Programs):
             self.in_tile = False
             self.w.line(f"for (int {k} = 0; {k} < {count}; ++{k}) {{ {' '.join(back)} }}")
 
-    def fetch_ahead(self) -> None:
-        """Ask for what the next program will read at these lanes; past the last one nothing comes of it."""
+    def fetch_ahead(self, fetch: Fetch) -> None:
+        """Ask for what will be read at these lanes later; past the end of a buffer nothing comes of it."""
         assert self.lane_axis is not None
         names, row, lane = self.names, self.grid[-1].name, self.names.index[self.lane_axis.name]
-        self.names = replace(names, index={**names.index, row: f"({names.index[row]} + 1)"})
-        for s in (s for s in self.fetched if all(holds(b, self.known) for b in s.within)):
-            self.w.line(f"prefetch({offset(self.buffers[s.param], self.index(s.index))}, {lane});")
+        if not fetch.far:
+            self.names = replace(names, index={**names.index, row: f"({names.index[row]} + 1)"})
+        for s in (s for s in fetch.loads if all(holds(b, self.known) for b in s.within)):
+            at = wrap(s.index) + fetch.far // self.kernel.param(s.param).dtype.bytes
+            self.w.line(f"prefetch({offset(self.buffers[s.param], self.index(at))}, {lane});")
         self.names = names
 
     # ---- reductions ------------------------------------------------------------------------------------------------

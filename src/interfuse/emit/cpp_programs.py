@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from interfuse.base.errors import UnsupportedError
-from interfuse.emit.cpp_facts import fetched_ahead, rounded_by_store, scratch_elements, vectors_beside
+from interfuse.emit.cpp_facts import Fetch, fetched_ahead, rounded_by_store, scratch_elements, vectors_beside
 from interfuse.emit.cpp_lines import Lines
 from interfuse.emit.cpp_types import stored
 from interfuse.emit.pieces import inside, pieces_of, span
 from interfuse.ir.index import symbols, unwrap, wrap
-from interfuse.lower.kernel import Axis, Bound, Kernel, Load, Loop, Role, Scan, Stmt, Store, bounds_of, walk
+from interfuse.lower.kernel import Axis, Bound, Kernel, Loop, Role, Scan, Stmt, Store, bounds_of, walk
 
 
 class Programs(Lines):
@@ -29,12 +29,15 @@ class Programs(Lines):
         self.shared: Axis | None = None  # the axis whose programs threads share out, and the range of one thread
         self.range = ("", "")
         self.lane_piece: Bound | None = None  # of a GRID lane axis
-        self.fetching: Loop | None = None
-        self.fetched: tuple[Load, ...] = ()
+        self.fetching: Fetch | None = None
 
     @abstractmethod
     def statements(self, body: Sequence[Stmt], in_lanes: bool) -> None:
         """The statements of one scope."""
+
+    @abstractmethod
+    def fetch_ahead(self, fetch: Fetch) -> None:
+        """Ask for what will be read at these lanes later."""
 
     def split(self) -> tuple[Axis, str]:
         """The axis whose programs threads share, the outermost with several, and the indices of one in C++."""
@@ -110,7 +113,9 @@ class Programs(Lines):
         """The statements, once for each part that whole programs may lie in."""
         pieces, lane = self.program_pieces(body), self.lane_axis
         if not pieces:
-            self.fetching, self.fetched = fetched_ahead(replace(self.kernel, body=tuple(body)), lane)
+            self.fetching = fetched_ahead(replace(self.kernel, body=tuple(body)), lane, self.streams())
+            if self.fetching is not None and self.fetching.phase is None:
+                self.fetch_ahead(self.fetching)
             self.statements(body, in_lanes=lane is not None and lane.role is Role.GRID)
             return
         outer, known, stored = self.names, self.known, self.rounded_by_store
