@@ -37,6 +37,9 @@ KEPT: dict[str, Callable[[torch.Tensor], Any]] = {
     "fill_is_the_source": lambda g: (lambda z: z.index_copy(0, INDEX.flip(0), z[:COUNT]) + g.sum())(
         torch.ones(ROWS, 1)
     ),
+    "fill_is_the_whole_source": lambda g: (lambda z: z.index_add(0, torch.tensor([0]), z[:1].clone()))(
+        g.new_full((1, 1), 2.0)
+    ),
     "operand_is_an_input": lambda g: g.index_add(0, INDEX % 8, g),
     "operand_is_repeated": lambda g: torch.zeros(1, WIDTH).expand(ROWS, WIDTH).index_add(0, INDEX, g),
 }

@@ -23,7 +23,7 @@ from interfuse.lower.kernel import Param
 from interfuse.plan.plan import KernelStep, LibraryStep, PackStep, ProviderStep
 from interfuse.plan.plan import Step as PlanStep
 from interfuse.run.launch import Launch, Launcher, Operand, Over, Pages, Part, PartsLaunch, Result
-from interfuse.run.library import FILLS, IN_PLACE, Slots, call_step, mutated
+from interfuse.run.library import FILLS, IN_PLACE, Slots, call_step, mutated, refs_of
 from interfuse.run.providers import PROVIDERS, available
 from interfuse.run.views import (
     Step,
@@ -198,6 +198,8 @@ class Assembler:
         """
         if call.target not in IN_PLACE or call.effect or not isinstance(call.args[0], Ref):
             return None
+        if refs_of((call.args, call.kwargs)).count(call.args[0]) > 1:
+            return None  # it is the source, too
         held = operands[call.args[0].k]
         others = [o for k, o in enumerate(operands) if k != call.args[0].k]
         laid = (

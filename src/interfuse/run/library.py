@@ -166,12 +166,13 @@ def mutated(call: Call) -> tuple[int, ...]:
         for a in schema.arguments
         if a.name in given and a.alias_info is not None and a.alias_info.is_write
     ]
-    return tuple(sorted({ref.k for template in written for ref in _refs(template)}))
+    return tuple(sorted({ref.k for template in written for ref in refs_of(template)}))
 
 
-def _refs(template: Any) -> list[Ref]:
+def refs_of(template: Any) -> list[Ref]:
+    """The operands that a template names, each as often as it does."""
     if isinstance(template, tuple):
-        return [r for part in template for r in _refs(part)]
+        return [r for part in template for r in refs_of(part)]
     return [template] if isinstance(template, Ref) else []
 
 
