@@ -36,7 +36,7 @@ from rich.table import Table
 
 from bench import fit_measure
 from bench.common import RESULTS, circumstances, commit
-from bench.fit_cases import CASES, HELD_BACK
+from bench.fit_cases import CASES, HELD_BACK, SEEN
 from bench.fit_shares import Share, ShareError, end_with_input, lines
 from bench.memory import alone
 from interfuse.base.errors import InterfuseError
@@ -44,7 +44,7 @@ from interfuse.base.knobs import current, override
 from interfuse.cost.estimate import Estimate
 from interfuse.cost.features import Features
 from interfuse.cost.library import LINEAR_RATE, Asked, library_estimate
-from interfuse.cost.model import FITTED, ROW_LAUNCH, Fit, estimate, predicted
+from interfuse.cost.model import FITTED, Fit, estimate, predicted, table_seconds
 from interfuse.device.profile import DeviceProfile
 from interfuse.device.table import find
 from interfuse.driver.device import absent, device_of, measure
@@ -104,7 +104,8 @@ def step_estimate(step: Row, profile: DeviceProfile, fit: Fit) -> Estimate:
         p = step["provided"]
         return estimate(p["bytes"], p["flops"], p["launches"], profile, reached=LINEAR_RATE, dtype=p["dtype"])
     one = predicted(Features(**step["features"]), profile, fit)
-    return replace(one, seconds=one.seconds + ROW_LAUNCH * step.get("rows", 0) * profile.gap)
+    table = table_seconds(step["rows"], profile, fit) if "rows" in step else 0.0
+    return replace(one, seconds=one.seconds + table)
 
 
 def candidate_us(steps: Sequence[Row], profile: DeviceProfile, fit: Fit) -> float:
@@ -145,8 +146,13 @@ def ninth_decile(values: Sequence[float]) -> float:
 
 def loss(regions: Sequence[Raced], profile: DeviceProfile, fit: Fit) -> float:
     """What fitting makes small: distances of predicted from measured times, as factors; far ones count little more than
-    near ones, so that no single candidate bends the numbers.
+    near ones, so that no single candidate bends the numbers. Drawn cases count as much in all as chosen ones.
     """
+    parts = [[r for r in regions if (r.case in SEEN) == drawn] for drawn in (False, True)]
+    return statistics.fmean(_loss(part, profile, fit) for part in parts if part)
+
+
+def _loss(regions: Sequence[Raced], profile: DeviceProfile, fit: Fit) -> float:
     found = [
         abs(math.log(candidate_us(steps, profile, fit) / us))
         for r in regions

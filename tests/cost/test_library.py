@@ -65,6 +65,14 @@ def test_elements_one_at_a_time_take_longer_than_their_bytes() -> None:
     assert library_estimate(dense, H200).seconds == estimate(1 << 28, 0, 1, H200, slack=FITTED.slack).seconds
 
 
+def test_a_call_on_few_bytes_waits_for_the_first_of_them() -> None:
+    for launches in (1, 2):
+        launch = H200.replay + (launches - 1) * H200.gap
+        seconds = library_estimate(Asked(64, launches), H200).seconds
+        assert seconds == pytest.approx(launch + launches * FITTED.first)
+    assert library_estimate(Asked(64, 0), H200).seconds < FITTED.first
+
+
 def test_few_rows_leave_most_of_the_device_idle() -> None:
     few, many = (library_estimate(Asked(1 << 26, 1, 1 << 24, rows=rows), H200).seconds for rows in (8, 8192))
     assert few > 5 * many

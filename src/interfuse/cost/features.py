@@ -83,6 +83,7 @@ class Features:
     torn, reach       bytes beyond what is wanted that cross memory where sectors of which programs far apart use a part
                       each are lost in between, and the bytes that these and the programs between them ask for
     turns             turns of a program's loops for whose bytes it waits, as they are not sent for some turns ahead
+    follows           1 for a launch right behind another that may begin while that one ends
     """
 
     programs: int
@@ -102,11 +103,12 @@ class Features:
     torn: float = 0.0
     reach: float = 0.0
     turns: float = 0.0
+    follows: float = 0.0
 
     def __add__(self, other: Features) -> Features:
         """Both in one launch: what is counted adds up, a program is the larger of the two."""
         both = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
-        largest = ("warps", "lanes", "span", "reach", "meets", "turns")
+        largest = ("warps", "lanes", "span", "reach", "meets", "turns", "follows")
         return Features(**{n: max(pair) if n in largest else sum(pair) for n, pair in both.items()})
 
 
@@ -166,6 +168,7 @@ class _Counter:
             torn=torn,
             reach=apart * through / self.programs,
             turns=sum(self._turns(s) for _, s in _placed(self.kernel.body) if isinstance(s, Loop)),
+            follows=float(self.kernel.follows),
         )
 
     def _turns(self, loop: Loop) -> float:

@@ -201,7 +201,8 @@ def library_estimate(call: Asked, profile: DeviceProfile, fit: Fit = FITTED) -> 
         reached=LINEAR_RATE,
         dtype=call.dtype,
     )
-    if profile.kind == "cpu" or not (call.single or call.across or call.meets):
+    parts = dict(one.parts)
+    if profile.kind == "cpu" or not parts["launch"]:
         return one
     share = min(1.0, call.rows / profile.units) if call.rows else 1.0
     work = (fit.single * call.single / share + fit.across * call.across) / (profile.flops_of("f32") / 2)
@@ -210,8 +211,7 @@ def library_estimate(call: Asked, profile: DeviceProfile, fit: Fit = FITTED) -> 
         waves = max(1.0, call.norms * call.threads / (UNIT_THREADS * profile.units))
         passing += waves * (fit.norm + fit.each * call.walked)
     waiting = call.meets * fit.join * max(1.0, call.rows / (SOFTMAX_AT_ONCE * profile.units))
-    parts = dict(one.parts)
-    memory = one.seconds - parts["launch"]
+    memory = max(one.seconds - parts["launch"], call.launches * fit.first)
     if min(call.rows, SOFTMAX_AT_ONCE * profile.units) * call.span > fit.lost * profile.cache:
         memory += profile.seconds("copy", call.again)
     seconds = parts["launch"] + max(memory, passing) + waiting

@@ -54,8 +54,11 @@ class Fit:
     step        seconds that a program waits for memory before its first result
     meet        seconds of one meeting of a program's warps
     turn        seconds of one turn of a loop that waits for what it reads
+    early       seconds by which a kernel ends earlier that begins while the one before it ends
+    table       seconds that a pack waits for its table, which is copied ahead of it
     registers   registers of a thread for each element that it holds; `base` for none
     requests    memory instructions of a warp that one unit takes a second
+    first       seconds that a kernel of the library waits for memory before its first result
     slack       how many times the time of its bytes a kernel of the library takes
     single      plain operations that the library takes for an element where it takes one at a time, at the full rate
     across      the same for an element that goes across memory
@@ -67,24 +70,27 @@ class Fit:
     lost        share of the last-level cache from which on what is read again is lost
     """
 
-    sharp: float = 13.2
-    near: float = 1.2
-    slots: float = 0.656
-    special: float = 0.768
-    step: float = 1.26e-6
-    meet: float = 0.307e-6
-    turn: float = 1.62e-6
-    registers: float = 0.34
-    base: float = 43.1
-    requests: float = 0.278e9
-    slack: float = 1.16
-    single: float = 92.0
-    across: float = 250.0
-    walk: float = 0.374e-6
+    sharp: float = 5.94
+    near: float = 1.17
+    slots: float = 1.13
+    special: float = 0.684
+    step: float = 0.794e-6
+    meet: float = 0.43e-6
+    turn: float = 1.23e-6
+    early: float = 0.945e-6
+    table: float = 2.66e-6
+    registers: float = 0.77
+    base: float = 35.5
+    requests: float = 0.343e9
+    first: float = 0.99e-6
+    slack: float = 1.17
+    single: float = 90.6
+    across: float = 245.0
+    walk: float = 0.333e-6
     norm: float = 2.02e-6
-    each: float = 0.401e-6
-    join: float = 1.99e-6
-    warps: float = 12.0
+    each: float = 0.402e-6
+    join: float = 1.92e-6
+    warps: float = 21.0
     lost: float = 0.5
 
 
@@ -118,6 +124,8 @@ def predicted(f: Features, profile: DeviceProfile, fit: Fit = FITTED) -> Estimat
     parts = (("memory", memory), ("cache", cache), ("arithmetic", arithmetic), ("waiting", waiting))
     work = sum(seconds**fit.sharp for _, seconds in parts) ** (1 / fit.sharp)
     launch = profile.replay or profile.launch
+    if f.follows and profile.overlaps:
+        work -= min(work, fit.early)
     return Estimate(
         launch + work,
         ERROR if profile.measured else ERROR_UNMEASURED,
@@ -191,8 +199,15 @@ def pack_estimate(
 ) -> Estimate:
     """Predicted seconds of one launch that runs all of `kernels`, writing its table included."""
     one = _launched(kernels, profile, sizes or {})
-    table = ROW_LAUNCH * len(kernels) * (profile.launch if profile.kind == "cpu" else profile.gap)
+    table = table_seconds(len(kernels), profile)
     return replace(one, seconds=one.seconds + table, parts=(*one.parts, ("table", table)))
+
+
+def table_seconds(rows: int, profile: DeviceProfile, fit: Fit = FITTED) -> float:
+    """Seconds that a pack's table of so many rows takes."""
+    if profile.kind == "cpu":
+        return ROW_LAUNCH * rows * profile.launch
+    return fit.table + ROW_LAUNCH * rows * profile.gap
 
 
 def _launched(kernels: Sequence[Kernel], profile: DeviceProfile, sizes: Mapping[str, int]) -> Estimate:

@@ -20,6 +20,9 @@ Named = tuple[tuple[str, float], ...]
 MEASURED = ("bandwidth", "launch", "replay", "gap", "barrier", "rates", "curves")
 """What a probe measures; everything else is known."""
 
+OVERLAPPING = 90
+"""The first of NVIDIA's architectures that can begin a kernel while the one before it ends."""
+
 
 @dataclass(frozen=True)
 class DeviceProfile:
@@ -122,6 +125,11 @@ class DeviceProfile:
         except (KeyError, TypeError, ValueError):
             return None
         return replace(self, **numbers, rates=rates, curves=curves, measured=True)
+
+    @property
+    def overlaps(self) -> bool:
+        """True where a kernel may begin while the one before it ends."""
+        return self.kind == "cuda" and int(self.arch.removeprefix("sm_")) >= OVERLAPPING
 
     @property
     def target(self) -> str:

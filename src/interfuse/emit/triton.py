@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.base.text import Writer
+from interfuse.device.profile import OVERLAPPING
 from interfuse.emit import triton_prelude as prelude
 from interfuse.emit import triton_team
 from interfuse.emit.tidy import tidy
@@ -33,9 +34,6 @@ MOST_LANES, MOST_PROGRAMS = 1 << 20, (1 << 31) - 1
 TABLE = (("table_ptr", "*i64"), ("members", "i32"))
 """Arguments of a packed kernel. The table has a column after the other, each with an entry a member: its first program,
 then the addresses of its buffers, then its sizes."""
-
-OVERLAPPING = 90
-"""The first of NVIDIA's architectures that launches kernels which overlap with the one before or behind."""
 
 ALIGN = "ALIGN"
 """The constexpr of a packed kernel: what all addresses are multiples of, in bytes."""
