@@ -70,9 +70,9 @@ def after(name: str) -> str:
 
 def first_call(name: str, gpu: str = "") -> dict[str, float]:
     """Seconds of a function's first call, by PARTS. With `gpu`, one that need not be here, nothing is launched."""
-    function, inputs = FUNCTIONS[name]()
+    with torch.device("cpu" if gpu else "cuda"):
+        function, inputs = FUNCTIONS[name]()
     if not gpu:
-        inputs = tuple(x.cuda() for x in inputs)
         torch.cuda.synchronize()
     begun: dict[str, float] = {}
     torch._dynamo.reset()

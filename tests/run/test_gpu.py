@@ -169,13 +169,14 @@ def test_what_workers_compiled_is_launched_without_asking_triton(
     compiled = compile_offline(source.forms, "cuda:90", 2, tmp_path)
     built = {(f.entry, f.constants): r.hash for f, r in zip(source.forms, compiled, strict=True)}  # type: ignore[union-attr]
     launcher = gpu.load(source, kernel, built)
-    even, uneven = (launcher._ready({"EVEN": k}) for k in (1, 0))
+    even, uneven = (launcher._ready({"EVEN": k}, 0) for k in (1, 0))
     assert even.metadata.name == uneven.metadata.name == source.entry and even.kernel != uneven.kernel
     assert (even.metadata.target.arch, even.src.fn) == (90, launcher._function)
-    assert launcher._ready({"EVEN": 1}) is even
+    assert launcher._ready({"EVEN": 1}, 0) is even
+    assert launcher._ready({"EVEN": 1}, 1) is not even  # another device loads it for itself
     for path in tmp_path.rglob("*.cubin"):
         path.unlink()
-    assert gpu.load(source, kernel, built)._ready({"EVEN": 1}) is None  # so that Triton compiles it
+    assert gpu.load(source, kernel, built)._ready({"EVEN": 1}, 0) is None  # so that Triton compiles it
 
 
 def test_signatures_are_what_triton_writes_of_tensors() -> None:

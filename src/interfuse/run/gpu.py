@@ -70,7 +70,7 @@ class Launcher:
         self._in_vectors = any(a.vector > 1 for a in kernel.axes)
         self._reads = sum(p.mode == "in" for p in kernel.params)
         self._beyond = load(source.beyond, kernel.beyond, built) if source.beyond and kernel.beyond else None
-        self._loaded: dict[tuple[tuple[str, int], ...], Any] = {}
+        self._loaded: dict[tuple[int | None, tuple[tuple[str, int], ...]], Any] = {}
         self._compiled: dict[tuple[int | None, ...], Again] = {}
         self._is_plain = not self._symbols and not self._beyond and isinstance(source.grid, int)
         self.resources: Resources | None = None
@@ -141,7 +141,7 @@ class Launcher:
         if known is not None and known(grid, words, _stream(device.index)):
             return None
         fixed = tuple(value for _, value in self._own(constants))
-        compiled = self._ready(constants)
+        compiled = self._ready(constants, device.index)
         if compiled is not None:
             compiled[grid, 1, 1](*words, *fixed)
         else:
@@ -150,13 +150,15 @@ class Launcher:
             self._compiled[key] = again(compiled, self.source.entry, len(words), fixed)
         return compiled
 
-    def _ready(self, constants: Mapping[str, int]) -> Any:
-        """What a worker compiled for a launch with these constants; None where none did."""
+    def _ready(self, constants: Mapping[str, int], index: int | None) -> Any:
+        """What a worker compiled for a launch with these constants, for this device alone: Triton loads it into one.
+        None where none did.
+        """
         own = self._own(constants)
         named = self._built.get((self.source.entry, own))
-        if named and own not in self._loaded:
-            self._loaded[own] = _cached(self.source, self._function, named)
-        return self._loaded.get(own)
+        if named and (index, own) not in self._loaded:
+            self._loaded[index, own] = _cached(self.source, self._function, named)
+        return self._loaded.get((index, own))
 
     def _own(self, constants: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
         """The constants of the text."""
@@ -171,7 +173,7 @@ class Launcher:
         """What the kernel takes for such arguments, on a GPU; nothing is launched. LaunchError as above."""
         try:
             with torch.cuda.device(device):
-                found = self._ready({}) if _words(arguments) is not None else None
+                found = self._ready({}, device.index) if _words(arguments) is not None else None
                 found = found or self._function.warmup(*arguments, grid=(1,), **self._told({}, device))
                 found._init_handles()
         except Exception as error:
