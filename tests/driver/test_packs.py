@@ -104,6 +104,12 @@ def test_a_joined_value_gets_memory_once(monkeypatch: pytest.MonkeyPatch) -> Non
         (lambda xs: torch.cat(xs, 0), 1),
         (lambda xs: torch.cat([x.exp() for x in (*xs, xs[0])], 0), 2),  # one part twice
         (lambda xs: torch.cat([x.exp().t() for x in xs], 1), 2),
+        (lambda xs: torch.stack([x.norm() for x in xs]), 1),
+        (lambda xs: torch.stack([x.sum(0) for x in xs], 1), 1),
+        (lambda xs: torch.cat([x.exp().t().reshape(-1) for x in xs]), 2),
+        (lambda xs: torch.cat([x.exp().flip(1).view(-1, 8) for x in xs]), 2),
+        (lambda xs: torch.cat([x.exp()[1:] for x in xs]), 3),  # not all that was made
+        (lambda xs: torch.stack([(xs[0] * k).exp() for k, _ in enumerate(xs)]), 2),
     ],
 )
 def test_joined_values_of_other_kinds(f: Callable[..., Any], count: int) -> None:

@@ -400,6 +400,22 @@ def test_joined_parts_in_one_launch(widths: tuple[int, ...], axis: int) -> None:
     torch.testing.assert_close(out, f(*xs))
 
 
+def test_stacked_sums_in_one_launch() -> None:
+    xs = [torch.randn(4, 64) for _ in range(12)]
+
+    def f(*xs: torch.Tensor) -> torch.Tensor:
+        return torch.stack([(x * x).sum() for x in xs])
+
+    graph = captured(f, *xs)
+    (region,) = plan(graph, GPU, find("H200"), Record()).regions
+    (step,) = region.choice.steps
+    assert isinstance(step, PackStep)
+    given, out = {i.node: x for i, x in zip(graph.inputs, xs, strict=True)}, torch.full((12,), 77.0)
+    tensors = [t for m in step.members for t in (*(given[n] for n in m.inputs), out)]
+    PackLauncher(gpu.load(emit(step.kernel), step.kernel))(tensors, [int(d) for row in step.sizes for d in row])
+    torch.testing.assert_close(out, f(*xs))
+
+
 @pytest.mark.parametrize("blocks", ((1, 16), (4, 8), (8, 1), (2, 64)))
 def test_transposed_tiles(blocks: tuple[int, int]) -> None:
     rng = np.random.default_rng(1)

@@ -15,6 +15,7 @@ from interfuse.base.errors import UnsupportedError
 from interfuse.cost.model import pack_estimate
 from interfuse.ir import build as b
 from interfuse.ir.index import Dim, Expr, sym, unwrap, wrap
+from interfuse.ir.layout import base_of
 from interfuse.ir.node import Node
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.pack import Sizes, likeness, pack
@@ -85,11 +86,12 @@ def _parts(whole: Node | None) -> tuple[Node, ...]:
 def _sources(k: int, whole: Node, groups: Grouping, context: Context, fusable: Callable[[int], bool]) -> list[_Source]:
     flow, taken, found = context.flow, set[int](), list[_Source]()
     for part in _parts(whole):
-        maker = flow.producer.get(part)
+        made = base_of(part, flow.producer)  # stacked parts are what was made, with a dimension more
+        maker = flow.producer.get(made) if made.size == part.size else None
         calls: Part = frozenset()
-        if maker is not None and flow.readers.get(part) == (k,) and maker not in taken:
+        if maker is not None and flow.readers.get(made) == (k,) and maker not in taken:
             group = groups.members[groups.group_of[maker]]
-            if all(map(fusable, group)) and not group & flow.writes.keys() and outputs_of(group, flow) == (part,):
+            if all(map(fusable, group)) and not group & flow.writes.keys() and outputs_of(group, flow) == (made,):
                 calls = group
                 taken |= group
         found.append(_Source(part, calls))
