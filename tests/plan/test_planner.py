@@ -215,15 +215,24 @@ def test_switched_off_by_part_of_a_name() -> None:
     assert [r.reason for r in plan.regions] == ["switched off by name"]
 
 
-def test_planning_is_linear_in_depth() -> None:
-    def ladder(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        xs = [a, b]
-        for _ in range(13):
-            xs += [xs[-1] + xs[-2], torch.tanh(xs[-1]) * xs[-2]]
-        return xs[-1]
+def ladder(a: torch.Tensor, b: torch.Tensor, steps: int) -> torch.Tensor:
+    xs = [a, b]
+    for _ in range(steps):
+        xs += [xs[-1] + xs[-2], torch.tanh(xs[-1]) * xs[-2]]
+    return xs[-1]
 
-    plan, _ = planned(ladder, V, V)
+
+def test_planning_is_linear_in_depth() -> None:
+    plan, _ = planned(lambda a, b: ladder(a, b, 13), V, V)
     assert len(plan.regions) == 1
     kernel = plan.regions[0].choice.steps[0]
     assert isinstance(kernel, KernelStep)
     assert len(kernel.kernel.body) < 80, "shared values are computed once"
+
+
+@pytest.mark.parametrize("steps", (30, 41, 52, 70))
+def test_a_full_region_ends_where_least_is_handed_on(steps: int) -> None:
+    """Between two steps that are two values; in the middle of one it is three, more than eager ever holds."""
+    plan, _ = planned(lambda a, b: ladder(a, b, steps), V, V)
+    assert len(plan.regions) == -(-3 * steps // 63)
+    assert [len(r.outputs) for r in plan.regions] == [2] * (len(plan.regions) - 1) + [1]

@@ -2,7 +2,7 @@
 
 Greedy, in program order: a call joins the regions that feed it where one kernel can hold the union, the merged kernel
 is predicted to be no slower, and no path leaves the union and comes back. Siblings that read the same buffers are
-tried after.
+tried after. A region that has as many calls as may be ends where the fewest bytes are handed on.
 """
 
 from __future__ import annotations
@@ -144,6 +144,7 @@ class Former:
         self.flow, self.groups = flow, Grouping(flow)
         self._fusable, self._judge, self._reject = fusable, judge, reject
         self._seconds: dict[frozenset[int], float | None] = {}
+        self._closed: set[frozenset[int]] = set()
         self._values: dict[int, list[Node]] = defaultdict(list)
         for value, k in flow.producer.items():
             self._values[k].append(value)
@@ -163,8 +164,37 @@ class Former:
         among = frozenset(filter(self._fusable, calls))
         for k in sorted(among):
             for maker in _makers(self.flow, k):
-                if maker in among:
+                if maker in among and not self._is_closed(maker, k):
                     self._attempt(maker, k)
+
+    def _is_closed(self, maker: int, k: int) -> bool:
+        """True where the group of `maker` takes no more readers. A full one is closed where the next call comes, behind
+        the call from which the fewest bytes are handed on; the calls after that one begin the next group.
+        """
+        groups = self.groups
+        full = groups.members[groups.group_of[maker]]
+        if len(full) == MOST_CALLS and full not in self._closed and k > max(full):
+            order = sorted(full)
+            best = min(range(len(order), len(order) // 2, -1), key=lambda n: self._handed_on(frozenset(order[:n])))
+            kept = frozenset(order[:best])
+            if kept != full and self._cost(kept) is None:
+                kept = full
+            self._closed.add(kept)
+            if kept != full:
+                groups.split(full)
+                for first, second in itertools.pairwise(order[:best]):
+                    groups.merge(groups.group_of[first], groups.group_of[second])
+                self.join_makers(full - kept)
+        return groups.members[groups.group_of[maker]] in self._closed
+
+    def _handed_on(self, calls: frozenset[int]) -> int:
+        """Bytes of the values of `calls` that only other calls read: results of the graph are kept wherever it ends."""
+        sizes, total = dict(self.flow.graph.hints), 0
+        for value in (v for k in calls for v in self._values[k]):
+            readers = self.flow.readers.get(value, ())
+            if OUTPUT not in readers and not calls.issuperset(readers):
+                total += value.dtype.bytes * at_sizes(value.size, sizes)
+        return total
 
     def _join_sole_readers(self) -> None:
         """Join a group with the one group that reads all that it gives: a value of several readers was tried with each
