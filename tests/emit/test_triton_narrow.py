@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from interfuse.emit.triton import emit, options
@@ -69,3 +71,14 @@ def test_subnormal_numbers_are_kept_where_a_function_meets_them() -> None:
     assert not emit(cases.lowered(inputs, [b.cast(softmax, F16), logs])[0]).flushes
     assert options("cuda", True)["enable_reflect_ftz"] and not options("cuda", False)["enable_reflect_ftz"]
     assert "enable_reflect_ftz" not in options("hip", True)
+
+
+def test_of_the_steps_that_sum_exponentials_only_the_last_has_a_mask() -> None:
+    for cols, apart in ((40000, True), (40960, False)):
+        inputs, softmax, _ = _softmax(BF16, cols)
+        lines = emit(cases.lowered(inputs, [b.cast(softmax, BF16)])[0]).text.splitlines()
+        start = next(k for k, line in enumerate(lines) if line.startswith("    for col_start"))
+        steps = [*itertools.takewhile(lambda line: line.startswith("        "), lines[start + 1 :])]
+        assert ("// BLOCK * BLOCK" in lines[start]) is apart and not any("inside" in line for line in steps)
+        after = lines[start + 1 + len(steps) :]
+        assert ("tl.where(inside, x, float" in "\n".join(after[:6])) is apart

@@ -29,7 +29,7 @@ from interfuse.emit.triton_reduce import (
     identity,
     moments,
 )
-from interfuse.emit.triton_steps import Piece, held, pieces
+from interfuse.emit.triton_steps import Piece, apart, held, pieces
 from interfuse.ir.index import symbols, wrap
 from interfuse.lower.kernel import (
     MOMENTS,
@@ -176,6 +176,8 @@ class Body(Products):
             stored = any(isinstance(s, Store) for s in body)
             before, found = pieces(lane, self.index(wrap(axis.origin)), self.kernel.stages, loop.backwards, stored)
             self._lines(before)
+        elif self._weighs(axis, carried):
+            found = apart(lane, self.kernel.stages, loop.backwards, axis.name in self.wide)
         if found:
             for self._piece in found:
                 self._steps(loop, self._piece.loop)
@@ -191,6 +193,14 @@ class Body(Products):
                 self._place(s, f"{name}_best", name)
             else:
                 self.writer.line(f"{name} = {self._reduced(s, name)}")
+
+    def _weighs(self, axis: Axis, carried: list[Reduce]) -> bool:
+        """True for a loop of several steps that sums exponentials and passes the end: in each step a mask would cost
+        more than what it guards.
+        """
+        several = isinstance(axis.extent, int) and axis.extent > 2 * axis.block and axis.extent % axis.block != 0
+        sums = any(s.op == "expsum" for s in carried) and all(s.op in ("expsum", "max") for s in carried)
+        return several and sums and not axis.among
 
     def _every(self, axis: Axis, lane: Lane) -> str:
         """The header of a loop over all steps."""

@@ -69,6 +69,21 @@ def pieces(lane: Lane, origin: str, stages: int, backwards: bool, stores: bool) 
     return (f"skip = {origin} % {v}",), found
 
 
+def apart(lane: Lane, stages: int, backwards: bool, wide: bool) -> list[Piece]:
+    """The pieces of a loop whose last step passes the end: all whole steps, which need no mask, and the last one."""
+    name, numbers = lane.axis.name, lane.numbers() + (".to(tl.int64)" if wide else "")
+    full = f"{lane.extent} // {lane.block} * {lane.block}"
+    start = f"{full} - {lane.block} - {name}_start" if backwards else f"{name}_start"
+    steps = f"range(0, {full}, {lane.block}{f', num_stages={stages}' if stages > 1 else ''})"
+    found = [
+        Piece(
+            name, (f"{name} = {start} + {numbers}",), loop=f"for {name}_start in {'tl.' if stages > 1 else ''}{steps}:"
+        ),
+        Piece(name, (f"{name} = {full} + {numbers}", f"{lane.mask} = {name} < {lane.extent}"), lane.mask, lane.mask),
+    ]
+    return found[::-1] if backwards else found
+
+
 def held(lane: Lane, origin: str) -> Piece:
     """A row that is held: the lines in its head are those of the kernel's."""
     v, numbers, end = lane.axis.vector, lane.numbers(), f"(skip + {lane.extent})"
