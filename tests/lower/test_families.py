@@ -19,7 +19,7 @@ from interfuse.ir.index import at_sizes, coefficient, sym
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node
 from interfuse.lower.families import lower
-from interfuse.lower.kernel import Axis, Kernel, Load, Loop, Role, Store
+from interfuse.lower.kernel import Axis, Kernel, Load, Loop, Reduce, Role, Store, walk
 from interfuse.lower.printer import show
 from interfuse.lower.target import CPU, GPU, Target
 from interfuse.lower.work import Work
@@ -555,3 +555,14 @@ def test_sizes_that_only_turn_out_equal_are_refused(target: Target) -> None:
     with pytest.raises(UnsupportedError, match=r"different sizes: \[8, s1 \* 4\]"):
         y = b.placeholder("y", F32, (8,))
         symbolic.lowered(([x, y], [b.apply("neg", x), b.apply("neg", y)]), target)
+
+
+@pytest.mark.parametrize(("rows", "cols", "first"), ((16, 4096, True), (4096, 4096, False), (16, 8192, False)))
+def test_a_gpu_reads_all_of_few_rows_before_it_waits_for_their_sum(rows: int, cols: int, first: bool) -> None:
+    x, w = b.placeholder("x", F32, (rows, cols)), b.placeholder("w", F32, (cols,))
+    total = b.spread_over(b.reduce("sum", b.apply("mul", x, x), (1,)), x, (1,))
+    out = b.apply("mul", b.apply("mul", x, b.apply("rsqrt", total)), b.broadcast(w, x.shape))
+    kernel, _ = lower("k", Work((out,), frozenset((x, w)), {n: contiguous(n.shape) for n in (x, w, out)}), GPU)
+    body = walk(kernel.body)
+    weight = next(k for k, s in enumerate(body) if isinstance(s, Load) and s.param == "w")
+    assert (weight < next(k for k, s in enumerate(body) if isinstance(s, Reduce))) == first

@@ -67,7 +67,7 @@ from interfuse.lower.order import in_memory_order, map_domains, memory_digits, p
 from interfuse.lower.schedule import HELD, Schedule
 from interfuse.lower.skinny import FAMILY, multiplied
 from interfuse.lower.statistics import expand_statistics, join_statistics
-from interfuse.lower.target import PARTED, SHORT, Target
+from interfuse.lower.target import PARTED, SHORT, SOON, Target
 from interfuse.lower.together import TeamTracer, shares_of, team_axes
 from interfuse.lower.trace import Tracer
 from interfuse.lower.traced import Trace
@@ -253,7 +253,8 @@ def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) ->
         else:
             spelled = expand_statistics(work.roots, work.leaves)
         trace = _trace(spelled, work, domain, target, rows)
-        body, scratch = statements(trace, axes[-1])
+        soon = gpu_rows and domain.longest <= SOON and wrap(domain.rows).hi <= target.programs
+        body, scratch = statements(trace, axes[-1], soon=soon)
         if not scratch or (domain.inner == 1 and _bytes(scratch) <= target.scratch_bytes):
             return _Made("row, resident" if family == "row" else family, axes, trace, body, scratch)
     if schedule.streamed is False:

@@ -66,6 +66,9 @@ LONG_ROW, LONG_STEP = 1 << 16, 1 << 14
 MOST_MATES = 32
 """Programs of a team at most: a warp reads what each has given."""
 
+SOON = 1 << 12
+"""Elements of a row up to which threads have registers for all that is read beside it."""
+
 LIGHT_ROW = 1 << 12
 """Elements of a row from which half the warps are enough where its elements are narrow."""
 

@@ -49,8 +49,8 @@ def _operands(made: Made) -> tuple[Value, ...]:
 class _Columns:
     """Splits what varies over the columns into phases and decides how values cross them."""
 
-    def __init__(self, trace: Trace, col: Axis) -> None:
-        self.trace, self.col = trace, col
+    def __init__(self, trace: Trace, col: Axis, soon: bool) -> None:
+        self.trace, self.col, self.soon = trace, col, soon
         self.maker: dict[Value, Made] = {m.out: m for m in trace.made}
         self.kept: dict[Value, str] = {}
         self.last = max([*trace.depth.values(), 0])
@@ -146,9 +146,10 @@ class _Columns:
 
         made = [m for m in self.trace.made if isinstance(m, Reduce) and m.axis == self.col.name]
         reduced = [m for m in made if depth[m.arg] == number]
-        # A program waits at each reduction. Of several, all loads are on their way before the first, and those of rows
-        # of odd widths, which are read element by element, before any.
-        if not serial and (len(reduced) > 1 or (reduced and wrap(self.col.extent).hi % EVEN_ROWS)):
+        # A program waits at each reduction. Of several, all loads are on their way before the first, and before any
+        # those of rows of odd widths, which are read element by element, and of few rows, beside which nothing goes on.
+        odd = wrap(self.col.extent).hi % EVEN_ROWS != 0
+        if not serial and reduced and (len(reduced) > 1 or odd or self.soon):
             for m in self.trace.made:
                 if isinstance(m, Load) and own(m.out):
                     bring(m.out)
@@ -239,10 +240,11 @@ def _met_once(made: list[Made]) -> list[Made]:
 
 
 def statements(
-    trace: Trace, col: Axis, keep: bool = True, late: bool = False
+    trace: Trace, col: Axis, keep: bool = True, late: bool = False, soon: bool = False
 ) -> tuple[tuple[Stmt, ...], tuple[Param, ...]]:
     """The body of the kernel inside its grid axes, and the scratch rows that it needs; none where not `keep`. What
     values tell the place of comes `late`, behind a loop that does not need it: a GPU's threads wait for these values.
+    All that columns need is read as `soon` as the first of it.
     """
     first, rest = _ahead(trace.made)
     if col.role is Role.GRID:
@@ -252,7 +254,7 @@ def statements(
         return (*loads, *first, *(m for m in rest if m not in loads), *trace.stores), ()
     trace = replace(trace, made=rest)
     serial = col.role is Role.SERIAL
-    columns = _Columns(trace, col)
+    columns = _Columns(trace, col, soon)
     if serial and keep:
         columns.choose_kept()
     if not serial and _is_crowded(trace, col):
