@@ -44,6 +44,22 @@ def residual(dtype: DType, sizes: Sizes, turned: bool) -> Region:
     return [x, w, bias, added], [b.cast(b.rounded(out, dtype), dtype) for out in outs]
 
 
+def normed(dtype: DType, sizes: Sizes, turned: bool) -> Region:
+    """A gated product of rows over their root mean square, and the rows twice: what does not wait for the products."""
+    rows, _, common = sizes
+    x, (gate, up) = (
+        b.placeholder("x", dtype, (rows, common)),
+        (_weight(n, dtype, sizes, turned) for n in ("gate", "up")),
+    )
+    wide = b.cast(x, F32)
+    total = b.reduce("sum", b.apply("mul", wide, wide), (1,), keepdims=True)
+    scale = b.apply("rsqrt", b.apply("mul", total, b.like(1 / common, total)))
+    normal = b.cast(b.rounded(b.apply("mul", wide, b.expand(scale, x.shape)), dtype), dtype)
+    out = b.apply("mul", b.apply("tanh", _sum(normal, gate, turned)), _sum(normal, up, turned))
+    outs = out, b.apply("add", wide, wide)
+    return [x, gate, up], [b.cast(b.rounded(n, dtype), dtype) for n in outs]
+
+
 def values(inputs: list[Node], special: bool = False) -> dict[Node, np.ndarray]:
     """Random values by input; with some that are no numbers, in the first matrix and in its rows, where `special`."""
     given = {n: np.random.default_rng(k).standard_normal(n.shape).astype(n.dtype.numpy) for k, n in enumerate(inputs)}

@@ -26,6 +26,7 @@ from interfuse.ir.layout import contiguous
 from interfuse.lower import scan_parts, split
 from interfuse.lower.families import lower
 from interfuse.lower.kernel import Kernel, Reduce, walk
+from interfuse.lower.rows_first import rows_first
 from interfuse.lower.schedule import Schedule
 from interfuse.lower.target import GPU, Target
 from interfuse.lower.work import Work
@@ -182,6 +183,19 @@ def test_products_of_few_rows(region: Callable[..., few.Region], sizes: few.Size
     assert (kernel.family == "skinny") == (sizes[0] > 1 or turned)
     arrays = few.values(inputs, special)
     cases.check_region(outputs, arrays, cases.run(kernel, [arrays[n] for n in reads]))
+
+
+@pytest.mark.parametrize("rows", (1, 5))
+def test_products_of_rows_that_another_kernel_computes(rows: int) -> None:
+    inputs, outputs = few.normed(F16, (rows, 40, 100), True)
+    works = rows_first(
+        Work(tuple(outputs), frozenset(inputs), {n: contiguous(n.shape) for n in (*inputs, *outputs)}), GPU
+    )
+    held = few.values(inputs)
+    for work in works:
+        kernel, reads = lower("k", work, GPU)
+        held |= dict(zip(work.outputs, cases.run(kernel, [held[n] for n in reads]), strict=True))
+    cases.check_region(outputs, {n: held[n] for n in inputs}, [held[n] for n in outputs])
 
 
 def test_odd_rows_beside_weights() -> None:

@@ -51,8 +51,23 @@ def test_values(features: int, common: int, rows: int, dtype: torch.dtype) -> No
     assert judge(gated, (x, gate, up), run).ok
     inputs = x, gate.t().contiguous(), _made(features, dtype=dtype), _made(rows, features, dtype=dtype)
     run, labels = _chosen(biased, *inputs)
-    assert labels == ["fused: skinny"]
+    assert labels == ["fused: skinny" if rows > 1 else "fused: row, resident"]
     assert judge(biased, inputs, run).ok
+
+
+def normed(x: torch.Tensor, w: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    return gated(F.rms_norm(x, (x.shape[-1],), w), gate, up)
+
+
+@pytest.mark.parametrize("rows", (1, 16))
+def test_rows_are_normalised_while_their_products_begin(rows: int) -> None:
+    x, w = _made(rows, 2048, dtype=torch.float16), _made(2048, dtype=torch.float16)
+    gate, up = (_made(2048, 8192, dtype=torch.float16) * 0.05 for _ in range(2))
+    run, labels = _chosen(normed, x, w, gate, up)
+    assert labels == ["fused: skinny, in parts"]
+    for _ in range(3):
+        x.normal_()
+        assert judge(normed, (x, w, gate, up), run).ok
 
 
 def test_what_is_no_number_stays_in_its_row() -> None:

@@ -57,7 +57,7 @@ def multiplied(work: Work, target: Target, schedule: Schedule, trace: Traced) ->
     """Axes, trace and statements of a region that multiplies few rows; None for any other. UnsupportedError for a
     schedule that tensor cores cannot have.
     """
-    sizes = _sizes(inside(work.roots, work.leaves), work.outputs) if target.backend == "triton" else None
+    sizes = sizes_of(inside(work.roots, work.leaves), work.outputs) if target.backend == "triton" else None
     if sizes is None or schedule.streamed:
         return None
     row, feature, col = (Axis(n, d, Role.GRID) for n, d in zip(NAMES, sizes, strict=True))
@@ -77,7 +77,30 @@ def multiplied(work: Work, target: Target, schedule: Schedule, trace: Traced) ->
     return axes, traced, body, ()
 
 
-def _sizes(nodes: Sequence[Node], outputs: Iterable[Node]) -> tuple[int, int, int] | None:
+def factors(total: Node) -> tuple[Node, Node] | None:
+    """The rows and the matrix of a sum that multiplies them; None for any other node."""
+    if total.op != "sum" or total.attr("axes") != (2,) or total.inputs[0].op != "mul":
+        return None
+    first, second = total.inputs[0].inputs
+    if _repeats(first) == _repeats(second):
+        return None
+    row, weight = (first, second) if _repeats(first) else (second, first)
+    return _plain(row), _plain(weight)
+
+
+def _repeats(node: Node) -> bool:
+    """True for rows that are repeated for each feature."""
+    return node.op == "expand" and node.inputs[0].shape[1] == 1
+
+
+def _plain(node: Node) -> Node:
+    """What a node repeats or shapes."""
+    while node.op in ("reshape", "expand", "permute"):
+        node = node.inputs[0]
+    return node
+
+
+def sizes_of(nodes: Sequence[Node], outputs: Iterable[Node]) -> tuple[int, int, int] | None:
     """Rows, features, and what they have in common, where sums over products of these sizes are all that a region
     reduces.
     """

@@ -24,7 +24,9 @@ from interfuse.lower.families import lower
 from interfuse.lower.in_place import check_over
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.mixed import mixed
+from interfuse.lower.rows_first import rows_first
 from interfuse.lower.schedule import Schedule
+from interfuse.lower.skinny import FAMILY as SKINNY
 from interfuse.lower.split import split
 from interfuse.lower.target import Target
 from interfuse.lower.team import team
@@ -149,8 +151,8 @@ def _work(calls: frozenset[int], context: Context) -> Work:
 
 
 def in_parts(calls: frozenset[int], context: Context) -> tuple[KernelStep, ...]:
-    """Kernels that compute `calls` one after the other, rows and columns together, rows before totals or each reduction
-    in parts; none where that is not to be had.
+    """Kernels that compute `calls` one after the other, rows before their products, rows and columns together, rows
+    before totals or each reduction in parts; none where that is not to be had.
 
     What is written over inputs stays one kernel: were the second of several to fail, there would be no going back.
     """
@@ -159,7 +161,8 @@ def in_parts(calls: frozenset[int], context: Context) -> tuple[KernelStep, ...]:
         steps: list[KernelStep] = []
         try:
             whole = _work(calls, context)
-            works = awaiting(mixed(whole, target) or totals(whole, target) or split(whole, target), whole.inputs)
+            works = rows_first(whole, target) or mixed(whole, target) or totals(whole, target) or split(whole, target)
+            works = awaiting(works, whole.inputs)
             if any(len(set(w.outputs)) < len(w.outputs) for w in works):
                 raise UnsupportedError("a value would be written twice")  # its first buffer would be gone by then
             for k, work in enumerate(works):
@@ -215,7 +218,8 @@ def one_after_other(estimates: Sequence[Estimate], profile: DeviceProfile) -> Es
 def parted_candidate(steps: Sequence[KernelStep], context: Context) -> Candidate:
     """The candidate that reduces in parts: one kernel after the other."""
     each = [context.estimate(s.kernel) for s in steps]
-    family = steps[0].kernel.family.split(",")[0]
+    families = [s.kernel.family for s in steps]
+    family = SKINNY if SKINNY in families else families[0].split(",")[0]
     return Candidate(
         f"fused: {family}, in parts",
         tuple(steps),
