@@ -89,7 +89,7 @@ def test_addresses_that_change_reach_the_kernel() -> None:
     run, backend = compiled(features)
     kept = []
     for _ in range(20):
-        given = fed(9)
+        given = fed(24)
         kept.append((run(*given), features(*given)))
     torch.cuda.synchronize()
     for got, expected in kept:
@@ -100,7 +100,7 @@ def test_addresses_that_change_reach_the_kernel() -> None:
 
 def test_streams_have_tables_of_their_own() -> None:
     run, _ = compiled(features)
-    given = fed(9)
+    given = fed(24)
     expected = features(*given)
     run(*given)
     streams = [torch.cuda.Stream() for _ in range(3)]
@@ -118,7 +118,7 @@ def test_streams_have_tables_of_their_own() -> None:
 def test_many_captures_of_one_model() -> None:
     """A graph may hold several calls, each with addresses of its own, and no call of them may fall back."""
     run, backend = compiled(features)
-    given = fed(9)
+    given = fed(24)
     run(*given)
     torch.cuda.synchronize()
     expected, graphs = features(*given), []
@@ -137,7 +137,7 @@ def test_many_captures_of_one_model() -> None:
 
 def test_captured_in_a_graph_of_the_users() -> None:
     run, backend = compiled(features)
-    given = fed(9)
+    given = fed(24)
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         for _ in range(3):
@@ -149,7 +149,7 @@ def test_captured_in_a_graph_of_the_users() -> None:
         with torch.cuda.graph(graph):
             outs = run(*given)
         graphs.append((graph, outs))
-    run(*fed(9))  # another table meanwhile
+    run(*fed(24))  # another table meanwhile
     for k in range(3):
         for part in (*given[0], *given[1]):
             part.add_(0.1 * k)
