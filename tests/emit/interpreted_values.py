@@ -482,6 +482,18 @@ def test_one_kernel_serves_every_size(name: str) -> None:
             assert verdict.ok, (sizes, verdict.note)
 
 
+def test_tiles_as_wide_as_columns_of_the_example() -> None:
+    inputs, outputs = symbolic.CASES["inner"]()
+    kernel, order = symbolic.lowered((inputs, outputs), GPU, {"s0": 2, "s1": 30})
+    assert kernel.axes[0].block > 1
+    for sizes in symbolic.SIZES:
+        arrays = symbolic.arrays(inputs, sizes)
+        shapes = [symbolic.shape_of(n, sizes) for n in outputs]
+        got = cases.run(kernel, [arrays[n] for n in order], sizes=[sizes[s] for s in kernel.symbols], shapes=shapes)
+        verdict = judge_region(outputs, arrays, got, symbols=sizes)
+        assert verdict.ok, (sizes, verdict.note)
+
+
 @pytest.mark.parametrize("name", symbolic.HELD)
 def test_lengths_like_the_example_and_longer_ones(name: str) -> None:
     inputs, outputs = symbolic.LONG[name]()

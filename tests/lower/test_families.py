@@ -479,6 +479,20 @@ def test_one_kernel_serves_every_size(name: str, target: Target) -> None:
         assert verdict.ok, (sizes, verdict.note)
 
 
+def test_tiles_are_as_wide_as_columns_of_the_example() -> None:
+    inputs, outputs = symbolic.CASES["inner"]()
+    for width, block in ((3, 128), (192, 256), (50_000, 2048)):
+        kernel, reads = symbolic.lowered((inputs, outputs), GPU, {"s0": 2, "s1": width})
+        row, col = kernel.axes
+        assert (row.block, col.block) == (max(1, GPU.tile_elements // block), block)
+        for sizes in symbolic.SIZES:
+            arrays = symbolic.arrays(inputs, sizes)
+            counts = [symbolic.count(o, sizes) for o in outputs]
+            (got,) = null_device.run(kernel, [arrays[r].ravel() for r in reads], counts, sizes)
+            verdict = judge_region(outputs, arrays, [got.reshape(symbolic.shape_of(outputs[0], sizes))], symbols=sizes)
+            assert verdict.ok, (sizes, verdict.note)
+
+
 @TARGETS
 def test_a_growing_batch_costs_rows_no_index_arithmetic(target: Target) -> None:
     kernel, _ = symbolic.lowered(symbolic.CASES["norm_rows"](), target)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from interfuse.ir.dtypes import F16
-from interfuse.ir.index import Dim, Expr, coefficient, substitute, symbols, wrap
+from interfuse.ir.index import Dim, Expr, at_sizes, coefficient, substitute, symbols, wrap
 from interfuse.lower.domain import Domain
 from interfuse.lower.kernel import PLACES, Axis, Load, Reduce, Role, Stmt, share_of, walk
 from interfuse.lower.target import HELD_TILE, HELD_TOTAL, LONG_ROW, LONG_STEP, SCANNED, STEP, UNIT_WARPS, Target
@@ -46,6 +46,9 @@ CARRIED_BYTES = 16
 SMALLEST = 512
 """Elements of a program that holds rows at least, where there are few of these."""
 
+NARROWEST = 128
+"""Columns of a tile at least where their number changes between calls: four bytes a thread of a few warps."""
+
 PAIR = 2
 """Columns of a thread that scans: four bytes at least, the fewest that are fetched ahead."""
 
@@ -56,18 +59,25 @@ def fills(domain: Domain, target: Target) -> bool:
     return target.backend == "triton" and domain.rows == 1 and held // 2 < wrap(domain.cols).hi <= held
 
 
-def map_axes(domain: Domain, target: Target, large: bool = False) -> tuple[Axis, ...]:
-    """Rows and columns of element-wise work, or columns alone, in tiles or `large` ones."""
+def map_axes(
+    domain: Domain, target: Target, large: bool = False, sizes: Mapping[str, int] | None = None
+) -> tuple[Axis, ...]:
+    """Rows and columns of element-wise work, or columns alone, in tiles or `large` ones. Columns whose number changes
+    between calls get a tile as wide as those of the example's `sizes`, but NARROWEST at least.
+    """
     rows, cols = domain.rows, domain.cols
     if target.backend == "cpp":
         if rows == 1:
             return (Axis("col", cols, Role.GRID, target.lanes),)
         return (Axis("row", rows, Role.GRID), Axis("col", cols, Role.SERIAL, target.lanes))
     tile = target.tile_elements * (2 if large else 1)
-    block = lanes_for(cols, tile)
     if rows == 1:
-        return (Axis("col", cols, Role.GRID, block),)
-    if 4 * block <= tile and wrap(rows).hi * block >= 4 * target.programs * tile:
+        return (Axis("col", cols, Role.GRID, lanes_for(cols, tile)),)
+    many, wide = wrap(rows).hi, cols
+    if not isinstance(cols, int) and sizes is not None and all(s.name in sizes for s in symbols(cols)):
+        many, wide = at_sizes(rows, sizes), max(at_sizes(cols, sizes), NARROWEST)
+    block = lanes_for(wide, tile)
+    if 4 * block <= tile and many * block >= 4 * target.programs * tile:
         tile *= 2  # many short rows: the larger the tile, the more of what rows share is read once
     together = lanes_for(rows, tile // block)
     return (Axis("row", rows, Role.GRID, together), Axis("col", cols, Role.GRID, block))

@@ -168,7 +168,7 @@ def _member(
     if not source.calls:
         roots = tuple(b.apply("copy", r) for r in roots)
     start = unwrap(sym(START, 0) * step)
-    work = Work((whole,), inputs, context.layouts, roots, starts=(start,))
+    work = Work((whole,), inputs, context.layouts, roots, starts=(start,), sizes=context.sizes)
     kernel, reads = lowered(work, context, schedule)
     return KernelStep(kernel, reads, (whole,))
 
