@@ -68,7 +68,7 @@ def measure(name: str, case: Case, rounds: int, peers: str = "", kernels: bool =
             "peak_mib": round(facts["peak_bytes"] / 2**20, 1),
             "error_rms": facts["error_rms"],
         }
-    for label, f in (("interfuse", fast), ("inductor", peer)) if kernels else ():
+    for label, f in (("interfuse", fast), ("inductor", peer)) if kernels and torch.cuda.is_available() else ():
         row[label]["kernels"] = _kernels(f, arguments)
     if name in CHANGING:
         row["interfuse_dynamic"] = _changing(function, arguments, rounds)

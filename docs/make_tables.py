@@ -74,6 +74,23 @@ def memory_cuda() -> str:
     return f"{_rows(head, rows)}\n\nGeometric mean against Inductor: {means}. {where}"
 
 
+def traps_cuda() -> str:
+    """Microseconds, launches, peak memory and the error's share of what is allowed, of cases that are known traps."""
+    data = _read("traps_cuda.json")
+    rows = []
+    for name, c in data["cases"].items():
+        us = {who: c[who]["us"][0] for who in ("eager", "inductor", "interfuse")}
+        each = [" / ".join(f"{c[who][key]:.{n}f}" for who in us) for key, n in (("launches", 0), ("peak_mib", 1))]
+        gains = (f"{us['eager'] / us['interfuse']:.2f}x", f"{us['inductor'] / us['interfuse']:.2f}x")
+        times = (f"{v:.1f}" if v < 100 else f"{v:.0f}" for v in us.values())
+        rows.append((name, *times, *gains, *each, f"{c['share_of_allowed']:.0%}", f"{c['first_s']:.1f}"))
+    head = ("case", "eager us", "Inductor us", "Interfuse us", "against eager", "against Inductor")
+    three = ("launches, likewise", "peak MiB, likewise", "error, of what is allowed", "first call s")
+    commits = " and ".join(dict.fromkeys(c["commit"] for c in data["cases"].values()))
+    where = _where({**data["circumstances"], "commit": commits}, "traps_cuda.json")
+    return f"{_rows((*head, *three), rows)}\n\n{where}"
+
+
 def kernels_cpu() -> str:
     """Milliseconds of memory-bound kernels on a CPU, outputs in fresh memory, and the share of a bare loop's speed."""
     data = _read("cpu.json")
@@ -184,6 +201,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "first_cpu": first,
     "models_cuda": lambda: models("models_cuda.json"),
     "memory_cuda": memory_cuda,
+    "traps_cuda": traps_cuda,
     "first_cuda": first_cuda,
     "fit": fit,
 }

@@ -1,4 +1,5 @@
-"""Linear layers. In: ATen calls of linear, addmm and mm. Out: `linear` nodes on the untransposed weight.
+"""Matrix products. In: ATen calls of linear, addmm, mm and bmm. Out: `linear` nodes on the untransposed weight, and sums
+for the products of many matrices with a vector each.
 
 A transposed weight arrives as a permute; permuting it back cancels, so the operand is the parameter itself.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from interfuse.capture.rules import lowers
-from interfuse.capture.values import Maker, permute, reshape, unsupported
+from interfuse.capture.values import Maker, expand, permute, reshape, unsupported, wide
 from interfuse.ir import build
 from interfuse.ir.index import product
 from interfuse.ir.node import Node
@@ -42,3 +43,19 @@ def _addmm(c: Maker, self: Node, mat1: Node, mat2: Node, beta: Any = 1, alpha: A
     if beta != 1 or alpha != 1 or self.shape != (mat2.shape[1],) or self.dtype is not mat1.dtype:
         raise unsupported("a matrix product whose addend is not a plain vector")
     return build.linear(mat1, permute(mat2, (1, 0)), self)
+
+
+@lowers("bmm")
+def _bmm(c: Maker, self: Node, mat2: Node) -> Node:
+    """Matrices that are each read for one row or column alone take as long as that takes: a sum, in f32 or wider."""
+    _checked(self, mat2)
+    (many, rows, inner), columns = self.shape, mat2.shape[2]
+    if rows == 1:
+        left, right, axis = reshape(self, (many, inner, 1)), mat2, 1
+    elif columns == 1:
+        left, right, axis = self, reshape(mat2, (many, 1, inner)), 2
+    else:
+        raise unsupported("a matrix product that is no plain linear layer")
+    whole = (many, inner, columns) if rows == 1 else (many, rows, inner)
+    terms = c("mul", expand(wide(left), whole), expand(wide(right), whole))
+    return reshape(c.narrow(c.reduce("sum", terms, (axis,))), c.shape)
