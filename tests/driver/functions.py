@@ -340,7 +340,15 @@ def _products(a: Tensor, b: Tensor) -> Any:
     sums = torch.einsum("bij,bjk->bik", a, b), torch.einsum("bij->b", a), torch.einsum("bii->bi", a)
     one = a[:, 1:2] @ b + 1, torch.relu(a @ b[..., 2:3])
     x, y = a[0], b[0]
-    return *sums, *one, torch.addmm(y, x, y, beta=2, alpha=0.5), torch.outer(x[0], y[0]), x.mv(x[0]), torch.kron(x, y), x @ y
+    return (
+        *sums,
+        *one,
+        torch.addmm(y, x, y, beta=2, alpha=0.5),
+        torch.outer(x[0], y[0]),
+        x.mv(x[0]),
+        torch.kron(x, y),
+        x @ y,
+    )
 
 
 @_function(_data(2, 32), _data(4, 4))

@@ -48,6 +48,13 @@ def test_a_product_of_few_rows_is_a_sum(rows: int, dtype: DType, bias: bool, tur
     np.testing.assert_allclose(got.astype(np.float64), exact, rtol=2 * dtype.ulp, atol=64 * 40 * F32.ulp)
 
 
+def test_a_small_product_is_a_sum_and_a_larger_one_is_not() -> None:
+    for rows, features, deep, small in ((64, 128, 128, True), (64, 128, 129, False), (64, 32, 128, False)):
+        x, w = b.placeholder("x", F32, (rows, deep)), b.placeholder("w", F32, (features, deep))
+        product = b.linear(x, w)
+        assert (_spelled([x, w], product) is not product) == small
+
+
 def test_other_products_and_other_devices_stay() -> None:
     for rows, dtype, device in ((1, F16, "cpu"), (17, F16, "cuda:0"), (2, F32, "cuda:0"), (2, F64, "cuda:0")):
         inputs, out = _product(rows, dtype, True, False)
