@@ -21,6 +21,10 @@ def _sum(x: Node, w: Node, turned: bool, *bias: Node) -> Node:
     return b.cast(found, F32)
 
 
+def _stored(wide: Node, dtype: DType) -> Node:
+    return b.cast(b.rounded(wide, dtype), dtype) if dtype.is_narrow else wide
+
+
 def _weight(name: str, dtype: DType, sizes: Sizes, turned: bool) -> Node:
     _, features, common = sizes
     return b.placeholder(name, dtype, (common, features) if turned else (features, common))
@@ -31,7 +35,7 @@ def gated(dtype: DType, sizes: Sizes, turned: bool) -> Region:
     x = b.placeholder("x", dtype, (sizes[0], sizes[2]))
     gate, up = (_weight(name, dtype, sizes, turned) for name in ("gate", "up"))
     out = b.apply("mul", b.apply("tanh", _sum(x, gate, turned)), _sum(x, up, turned))
-    return [x, gate, up], [b.cast(b.rounded(out, dtype), dtype)]
+    return [x, gate, up], [_stored(out, dtype)]
 
 
 def residual(dtype: DType, sizes: Sizes, turned: bool) -> Region:
@@ -41,7 +45,7 @@ def residual(dtype: DType, sizes: Sizes, turned: bool) -> Region:
     w, bias = _weight("w", dtype, sizes, turned), b.placeholder("bias", dtype, (features,))
     active = b.apply("tanh", _sum(x, w, turned, bias))
     outs = active, b.apply("add", active, b.cast(added, F32))
-    return [x, w, bias, added], [b.cast(b.rounded(out, dtype), dtype) for out in outs]
+    return [x, w, bias, added], [_stored(out, dtype) for out in outs]
 
 
 def normed(dtype: DType, sizes: Sizes, turned: bool) -> Region:

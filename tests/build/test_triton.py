@@ -163,6 +163,7 @@ def test_products_of_few_rows_keep_to_the_limits(device: str, cache: Path) -> No
     regions = [
         make(dtype, s, t) for make in (few.gated, few.residual) for s in sizes for t, dtype in enumerate((F16, BF16))
     ]
+    regions += [make(F32, (64, 128, 128), t) for make in (few.gated, few.residual) for t in (False, True)]
     sources = [emit(cases.lowered(*region)[0]) for region in regions]
     for r in compiled(sources, profile, cache):
         assert check(r, profile) is None, r

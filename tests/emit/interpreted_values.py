@@ -198,6 +198,15 @@ def test_products_of_rows_that_another_kernel_computes(rows: int) -> None:
     cases.check_region(outputs, {n: held[n] for n in inputs}, [held[n] for n in outputs])
 
 
+@pytest.mark.parametrize("turned", (False, True), ids=("linear", "mm"))
+@pytest.mark.parametrize("region", (few.gated, few.residual))
+def test_small_products(region: Callable[..., few.Region], turned: bool) -> None:
+    inputs, outputs = region(F32, (64, 65, 24), turned)
+    kernel, reads = cases.lowered(inputs, outputs)
+    arrays = few.values(inputs)
+    cases.check_region(outputs, arrays, cases.run(kernel, [arrays[n] for n in reads]))
+
+
 def test_odd_rows_beside_weights() -> None:
     inputs, outputs = cases.normed_region(F16, 5, 77)
     arrays = [np.random.default_rng(k).standard_normal(i.shape).astype(np.float16) for k, i in enumerate(inputs)]

@@ -1,5 +1,5 @@
-"""Matrix products. In: ATen calls of linear, addmm, mm and bmm. Out: `linear` nodes on the untransposed weight, and sums
-for the products of many matrices with a vector each.
+"""Matrix products. In: ATen calls of linear, addmm, mm and bmm. Out: `linear` nodes on the untransposed weight, and
+sums for the products of many matrices with a vector each.
 
 A transposed weight arrives as a permute; permuting it back cancels, so the operand is the parameter itself.
 """
