@@ -19,7 +19,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from rich.progress import track
 from rich.table import Table
 
 from bench.common import RESULTS, circumstances, commit, save
-from bench.memory import READY, alone, load
+from bench.memory import alone, load
 from interfuse.base.record import Record
 from interfuse.driver.backend import Backend
 from interfuse.driver.measure import PEERS, launches, measure_model
@@ -37,29 +38,42 @@ from interfuse.tune.bench import compare
 from tests.cases import CASES, Case
 from tests.judge import judge
 
+READY = 6
+"""Processes at a time on a GPU: one measures while others start or compile."""
+
 CONTENDERS = ("eager", "interfuse", "inductor")
 CHANGING = ("wide_concatenation",)
 """Cases that are measured with sizes that may change between calls too."""
 
+Hold = Callable[[], AbstractContextManager[None]]
+
 CASE_SECONDS = 240
 
 
-def measure(name: str, case: Case, rounds: int, peers: str = "", kernels: bool = False) -> dict[str, Any]:
-    """What one case's run says. `peers`: the folder with the kernels that `prepare` made."""
-    function, arguments = case.build(large=True)
-    backend = Backend()
-    fast = torch.compile(function, backend=backend, dynamic=False)
-    row: dict[str, Any] = {"first_s": _first(fast, arguments), "stages_s": _stages(backend.records)}
+def measure(name: str, case: Case, rounds: int, hold: Hold, peers: str = "", kernels: bool = False) -> dict[str, Any]:
+    """What one case's run says. `hold` keeps the GPU from others while something is measured, `peers` is the folder
+    with the kernels that `prepare` made.
+    """
+    with hold():
+        function, arguments = case.build(large=True)
+        backend = Backend()
+        fast = torch.compile(function, backend=backend, dynamic=False)
+        row: dict[str, Any] = {"first_s": _first(fast, arguments), "stages_s": _stages(backend.records)}
     row["regions"] = _regions(backend.records)
-    verdict = judge(function, arguments, fast, case.rule)
-    row |= {"ok": verdict.ok, "share_of_allowed": verdict.share, "note": verdict.note}
     if peers:
         os.environ["TRITON_CACHE_DIR"] = peers
     peer = torch.compile(function, **PEERS["inductor"])
     seconds = _first(peer, arguments)
     if not peers:
         row["inductor_first_s"] = seconds
-    record = measure_model(function, fast, arguments, {}, ("inductor",), rounds, name)
+    with hold():
+        verdict = judge(function, arguments, fast, case.rule)
+        row |= {"ok": verdict.ok, "share_of_allowed": verdict.share, "note": verdict.note}
+        record = measure_model(function, fast, arguments, {}, ("inductor",), rounds, name)
+        for label, f in (("interfuse", fast), ("inductor", peer)) if kernels and torch.cuda.is_available() else ():
+            row[f"{label}_kernels"] = _kernels(f, arguments)
+        if name in CHANGING:
+            row["interfuse_dynamic"] = _changing(function, arguments, rounds)
     for event in record.of("measure"):
         facts = event.facts
         row[event.subject] = {
@@ -68,10 +82,6 @@ def measure(name: str, case: Case, rounds: int, peers: str = "", kernels: bool =
             "peak_mib": round(facts["peak_bytes"] / 2**20, 1),
             "error_rms": facts["error_rms"],
         }
-    for label, f in (("interfuse", fast), ("inductor", peer)) if kernels and torch.cuda.is_available() else ():
-        row[label]["kernels"] = _kernels(f, arguments)
-    if name in CHANGING:
-        row["interfuse_dynamic"] = _changing(function, arguments, rounds)
     return row
 
 
@@ -155,10 +165,11 @@ def in_a_process(name: str, peers: str, *options: str) -> dict[str, Any]:
             "INTERFUSE_CACHE": f"{own}/ours",
             "TRITON_CACHE_DIR": f"{own}/triton",
             "TORCHINDUCTOR_CACHE_DIR": peers or f"{own}/inductor",
-            "TORCHINDUCTOR_COMPILE_THREADS": "1",  # a pool of compilers a process would be many
         }
         if "--prepare" in options:
             caches["TRITON_CACHE_DIR"] = f"{peers}/triton"
+        if peers:
+            caches["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # a pool of compilers a process would be many
         command = [sys.executable, "-m", "bench.traps", "--case", name, "--peers", peers, *options]
         try:
             done = subprocess.run(
@@ -181,8 +192,10 @@ def _one(args: argparse.Namespace) -> None:
             return
         if here:
             load()
-        with alone(args.lock) if here else nullcontext():
-            row = measure(args.case, CASES[args.case], args.rounds, args.peers and f"{args.peers}/triton", args.kernels)
+            launches(lambda: None, torch.device("cuda"))  # the profiler's start takes a second
+        hold = partial(alone, args.lock) if here else nullcontext
+        peers = args.peers and f"{args.peers}/triton"
+        row = measure(args.case, CASES[args.case], args.rounds, hold, peers, args.kernels)
     print(json.dumps(row))
 
 
@@ -196,7 +209,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--commit", default=commit(), help="the commit that is measured, where this is no git checkout")
     for hidden in ("--case", "--peers"):
         parser.add_argument(hidden, default="", help=argparse.SUPPRESS)
-    parser.add_argument("--lock", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--lock", type=Path, help="a file that other processes hold while they measure on this GPU")
     return parser
 
 
@@ -217,12 +230,15 @@ def main() -> int:
         if args.prepare:
             with ThreadPoolExecutor(os.cpu_count()) as pool:
                 list(pool.map(lambda n: in_a_process(n, peers, "--prepare"), chosen))
-        own = ["--rounds", str(args.rounds), "--lock", f"{folder}/gpu", *(["--kernels"] if args.kernels else [])]
+        lock = args.lock or f"{folder}/gpu"
+        own = ["--rounds", str(args.rounds), "--lock", str(lock), *(["--kernels"] if args.kernels else [])]
         with ThreadPoolExecutor(READY if device == "cuda" else 1) as pool:
             jobs = {pool.submit(in_a_process, name, peers, *own): name for name in chosen}
             for job in track(as_completed(jobs), "measuring", total=len(jobs), console=console):
                 data["cases"][jobs[job]] = {**job.result(), "commit": args.commit}
                 save(path, data)
+                if not console.is_terminal:
+                    console.print(jobs[job])
     console.print(table(data["cases"]))
     return 0
 
