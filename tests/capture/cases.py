@@ -563,7 +563,12 @@ CASES = {
     ),
     "linear": all_of(args(of(2, 3, 4), of(5, 4), of(5)), args(of(3, 4), of(5, 4))),
     "mm": args(of(3, 4), of(4, 5)),
-    "bmm": all_of(args(of(3, 1, 4), of(3, 4, 5)), args(of(3, 2, 4), of(3, 4, 1)), args(of(2, 1, 4), of(2, 4, 1))),
+    "bmm": all_of(
+        args(of(3, 1, 4), of(3, 4, 5)),
+        args(of(3, 2, 4), of(3, 4, 1)),
+        args(of(2, 1, 4), of(2, 4, 1)),
+        args(of(2, 3, 1), of(2, 1, 4)),
+    ),
     "addmm": args(of(5), of(3, 4), of(4, 5)),
 }
 LATER = {"native_layer_norm_backward", "_fused_rms_norm", "_fused_rms_norm_backward"}

@@ -1,5 +1,5 @@
 """Matrix products. In: ATen calls of linear, addmm, mm and bmm. Out: `linear` nodes on the untransposed weight, and
-sums for the products of many matrices with a vector each.
+sums for the products of many matrices with a vector each, products of their elements for those of vectors.
 
 A transposed weight arrives as a permute; permuting it back cancels, so the operand is the parameter itself.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from interfuse.capture.rules import lowers
-from interfuse.capture.values import Maker, expand, permute, reshape, unsupported, wide
+from interfuse.capture.values import Maker, permute, reshape, unsupported, wide
 from interfuse.ir import build
 from interfuse.ir.index import product
 from interfuse.ir.node import Node
@@ -47,15 +47,17 @@ def _addmm(c: Maker, self: Node, mat1: Node, mat2: Node, beta: Any = 1, alpha: A
 
 @lowers("bmm")
 def _bmm(c: Maker, self: Node, mat2: Node) -> Node:
-    """Matrices that are each read for one row or column alone take as long as that takes: a sum, in f32 or wider."""
+    """Matrices that are each read for one row or column alone take as long as that takes: a sum, in f32 or wider. A
+    column times a row is one product an element.
+    """
     _checked(self, mat2)
     (many, rows, inner), columns = self.shape, mat2.shape[2]
+    if inner == 1:
+        return c.narrow(c("mul", wide(self), wide(mat2)))
     if rows == 1:
-        left, right, axis = reshape(self, (many, inner, 1)), mat2, 1
+        terms = c("mul", reshape(wide(self), (many, inner, 1)), wide(mat2))
     elif columns == 1:
-        left, right, axis = self, reshape(mat2, (many, 1, inner)), 2
+        terms = c("mul", wide(self), reshape(wide(mat2), (many, 1, inner)))
     else:
         raise unsupported("a matrix product that is no plain linear layer")
-    whole = (many, inner, columns) if rows == 1 else (many, rows, inner)
-    terms = c("mul", expand(wide(left), whole), expand(wide(right), whole))
-    return reshape(c.narrow(c.reduce("sum", terms, (axis,))), c.shape)
+    return reshape(c.narrow(c.reduce("sum", terms, (1 if rows == 1 else 2,))), c.shape)
