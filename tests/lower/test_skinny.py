@@ -93,4 +93,13 @@ def test_pieces_are_long_whichever_way_a_matrix_lies(turned: bool) -> None:
 
     assert blocks(few.gated(F16, (8, 14336, 4096), turned)) == [16, 64, 64]
     assert blocks(few.gated(F16, (8, 1024, 4096), turned)) == ([16, 32, 64] if turned else [16, 16, 128])
-    assert blocks(few.residual(F16, (8, 1024, 4096), turned)) == [16, 32 if turned else 16, 128]
+    assert blocks(few.residual(F16, (8, 1024, 4096), turned)) == ([16, 32, 128] if turned else [16, 16, 256])
+    assert blocks(few.residual(F16, (8, 4096, 4096), turned)) == [16, 32 if turned else 16, 128]
+
+
+def test_few_programs_take_the_time_in_which_they_feed_tensor_cores() -> None:
+    h200 = find("H200")
+    kernel = _kernel(few.residual(F16, (16, 1024, 4096), True))
+    estimate = kernel_estimate(kernel, h200)
+    assert estimate.seconds > 2 * h200.seconds("read", features(kernel, {}).moved)
+    assert 0 < features(kernel, {}).turns < 32

@@ -42,6 +42,9 @@ MEETING = 8
 AHEAD = 3
 """Stages of a loop from which on its loads are on their way early enough."""
 
+FED = 60 << 10
+"""Bytes that a program feeds tensor cores with in the time in which memory answers."""
+
 PLACES = 8
 """Places along an axis that are looked at."""
 
@@ -82,7 +85,8 @@ class Features:
     meets             reductions and scans for whose result all of a program waits, and its team
     torn, reach       bytes beyond what is wanted that cross memory where sectors of which programs far apart use a part
                       each are lost in between, and the bytes that these and the programs between them ask for
-    turns             turns of a program's loops for whose bytes it waits, as they are not sent for some turns ahead
+    turns             turns of a program's loops for whose bytes it waits, as they are not sent for some turns ahead,
+                      and what it takes to feed tensor cores, counted as turns
     follows           1 for a launch right behind another that may begin while that one ends
     """
 
@@ -180,7 +184,11 @@ class _Counter:
         read = [(s, self.kernel.param(s.param)) for s in loads]
         most = max(held[p] for _, p in read)
         ahead = self.kernel.stages >= AHEAD and all(self._vector(s, p) > 1 for s, p in read if 2 * held[p] > most)
-        return 0.0 if ahead else float(self.steps[loop.axis])
+        if ahead and not self.products:
+            return 0.0
+        blocks = {a.name: a.block for a in self.kernel.axes}
+        fed = sum(p.dtype.bytes * math.prod(blocks[n] for n in varies_over(s) if n in blocks) for s, p in read)
+        return self.steps[loop.axis] * (fed / FED if ahead else 1.0)
 
     def _over(self, names: frozenset[str] | tuple[str, ...]) -> float:
         """How often something that varies over these axes is done, by all programs."""

@@ -125,6 +125,9 @@ def _blocks(row: Axis, feature: Axis, col: Axis, long: bool, matrices: int, targ
     while block > least and int(feature.extent) < target.programs * block:  # type: ignore[arg-type]
         block //= 2
     common = 2 * COMMON if block * matrices < FEATURES else COMMON
+    # Programs that have a unit each, and little to do a step, take long ones.
+    alone = matrices == 1 and block == LEAST and int(feature.extent) < target.programs * block  # type: ignore[arg-type]
+    common = 4 * COMMON if alone else common
     return replace(row, block=LEAST), replace(feature, block=block), replace(col, role=Role.SERIAL, block=common)
 
 
