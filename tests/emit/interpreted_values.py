@@ -406,9 +406,10 @@ def test_teams(region: Callable, dtype: DType, cols: int, kind: str) -> None:
 
 
 @pytest.mark.parametrize("axis", (0, 1))
-@pytest.mark.parametrize("widths", ((16, 32, 16, 48) * 3, (3, 2, 7, 16, 5, 2, 9, 4, 8, 6)))
+@pytest.mark.parametrize("widths", ((16, 32, 16, 48) * 3, (3, 2, 7, 16, 5, 2, 9, 4, 8, 6), (64,) * 10))
 def test_joined_parts_in_one_launch(widths: tuple[int, ...], axis: int) -> None:
-    xs = [torch.randn(*((5, w) if axis else (w, 5))) for w in widths]
+    side = 96 if len({*widths}) == 1 else 5  # several programs each
+    xs = [torch.randn(*((side, w) if axis else (w, side))) for w in widths]
 
     def f(*xs: torch.Tensor) -> torch.Tensor:
         return torch.cat([torch.tanh(x) * 2 for x in xs], axis)
@@ -417,6 +418,7 @@ def test_joined_parts_in_one_launch(widths: tuple[int, ...], axis: int) -> None:
     (region,) = plan(graph, GPU, find("H200"), Record()).regions
     (step,) = region.choice.steps
     assert isinstance(step, PackStep)
+    assert step.kernel.level is (axis == 1), "neighbours take turns where all have as many programs"
     given, out = {i.node: x for i, x in zip(graph.inputs, xs, strict=True)}, torch.full_like(f(*xs), 77)
     tensors = [t for m in step.members for t in (*(given[n] for n in m.inputs), out)]
     PackLauncher(gpu.load(emit(step.kernel), step.kernel))(tensors, [int(d) for row in step.sizes for d in row])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from interfuse.base.errors import UnsupportedError
+from interfuse.emit.triton import emit
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import F16, F32
 from interfuse.ir.index import sym
@@ -67,6 +68,11 @@ def test_the_widest_block_of_programs_serves_all() -> None:
     (packed,) = packs.packs("narrow", GPU, shapes=((2, 5), (64, 64)))
     assert packed.kernel.axis("col").block == GPU.tile_elements
     assert packed.kernel.warps == max(k.warps for k in packed.alone)
+
+
+def test_members_with_buffers_of_their_own_are_looked_up() -> None:
+    (packed,) = packs.packs("narrow", GPU, shapes=((64, 64), (32, 128)))
+    assert not packed.kernel.level and "middle" in emit(packed.kernel).text
 
 
 def test_tiles_of_different_widths_are_unlike() -> None:

@@ -277,15 +277,18 @@ def _head(kernel: Kernel, body: Body) -> str:
 def _member(writer: Writer, kernel: Kernel, body: Body) -> None:
     """Which member of the pack this program works for, which of its programs this is, its buffers and sizes."""
     writer.line("program = tl.program_id(0)")
-    writer.line("member = 0  # the last one that begins at or before this program")
-    writer.line("end = members")
-    with writer.block("while end - member > 1:"):
-        writer.line("middle = (member + end) // 2")
-        writer.line("begun = tl.load(table_ptr + middle) <= program")
-        writer.line("member = tl.where(begun, middle, member)")
-        writer.line("end = tl.where(begun, end, middle)")
+    if kernel.level:
+        writer.line("member = program % members  # all have as many programs, which take turns")
+    else:
+        writer.line("member = 0  # the last one that begins at or before this program")
+        writer.line("end = members")
+        with writer.block("while end - member > 1:"):
+            writer.line("middle = (member + end) // 2")
+            writer.line("begun = tl.load(table_ptr + middle) <= program")
+            writer.line("member = tl.where(begun, middle, member)")
+            writer.line("end = tl.where(begun, end, middle)")
     writer.line("row_ptr = table_ptr + member")
-    writer.line("program -= tl.load(row_ptr).to(tl.int32)")
+    writer.line("program = program // members" if kernel.level else "program -= tl.load(row_ptr).to(tl.int32)")
     for k, p in enumerate(kernel.params, 1):
         address = f"tl.load(row_ptr + {k} * members).to(tl.pointer_type({prelude.TYPES[p.dtype]}))"
         writer.line(f"{p.name}_ptr = tl.multiple_of({address}, {ALIGN})")

@@ -297,13 +297,14 @@ class Kernel:
     """One kernel: parameters in call order, axes with GRID ones outermost first, statements, and what to say about it.
 
     `doc` lines go to the top of the printed file; `symbols` are the size symbols that the launch passes as integers;
-    `family` names the schedule family, `warps` the GPU warps a program, `reduction_order` the key under which its
-    bits repeat, `stages` how many steps of a serial loop a GPU has under way: all but one of them fetch. A `packed`
-    kernel runs for several members in one launch, each with buffers and sizes of its own; everything else here says
-    what it does for one of them. Where a tile's axis has an extent that may pass its block, `beyond` is the kernel that
-    serves such sizes, with the same parameters and no other symbols: each launch takes the one that its sizes allow.
-    A kernel that `follows` is launched right behind one that `leads`, and may start before that one has ended; it waits
-    for it before it reads any of `awaits`, the parameters that kernels before it write, and before it writes.
+    `family` names the schedule family, `warps` the GPU warps a program, `reduction_order` the key under which its bits
+    repeat, `stages` how many steps of a serial loop a GPU has under way: all but one of them fetch. A `packed` kernel
+    runs for several members in one launch, each with buffers and sizes of its own; everything else here says what it
+    does for one of them. Members that are `level` have as many programs each, which take turns. Where a tile's axis has
+    an extent that may pass its block, `beyond` is the kernel that serves such sizes, with the same parameters and no
+    other symbols: each launch takes the one that its sizes allow. A kernel that `follows` is launched right behind one
+    that `leads`, and may start before that one has ended; it waits for it before it reads any of `awaits`, the
+    parameters that kernels before it write, and before it writes.
 
     Where an axis has the role TEAM, the programs of its indices work on one row of the grid at a time, and a launch has
     as many teams as the device holds at once: each takes rows in turn.
@@ -319,6 +320,7 @@ class Kernel:
     warps: int = 4
     reduction_order: str = ""
     packed: bool = False
+    level: bool = False
     stages: int = 1
     beyond: Kernel | None = None
     follows: bool = False

@@ -10,9 +10,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from interfuse.base.errors import UnsupportedError
-from interfuse.ir.index import Dim, Expr, combine, const, sym, symbols, unwrap, wrap
+from interfuse.ir.index import Dim, Expr, combine, const, contiguous_strides, product, sym, symbols, unwrap, wrap
 from interfuse.lower.canonical import canonical
-from interfuse.lower.kernel import Bound, Kernel, Let, Load, Loop, Param, Pick, Role, Stmt, Store, bounds_of, walk
+from interfuse.lower.kernel import Axis, Bound, Kernel, Let, Load, Loop, Param, Pick, Role, Stmt, Store, bounds_of, walk
 from interfuse.lower.launch import order_of
 from interfuse.lower.target import GPU
 
@@ -75,8 +75,20 @@ def pack(kernels: Sequence[Kernel], name: str, doc: tuple[str, ...] = (), unit: 
         warps=max(k.warps for k in kernels),
         stages=max(k.stages for k in kernels),
         packed=True,
+        level=_side_by_side(first) and len({_programs(k, axes) for k in kernels}) == 1,
     )
     return packed, sizes
+
+
+def _side_by_side(member: Kernel) -> bool:
+    """True where a member writes pieces between which others write theirs."""
+    return any(p.mode == "out" and p.strides != contiguous_strides(p.shape) for p in member.params)
+
+
+def _programs(member: Kernel, axes: Sequence[Axis]) -> Dim:
+    """How many programs a member has where `axes` say what each takes."""
+    both = zip(member.axes, axes, strict=True)
+    return product(tuple((wrap(a.extent) + (by.block - 1)) // by.block for a, by in both if a.role is Role.GRID))
 
 
 def _element_wise(kernel: Kernel) -> Kernel:

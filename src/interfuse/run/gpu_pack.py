@@ -78,6 +78,8 @@ class PackLauncher:
             starts.append(total)
             known = dict(zip(self._symbols, sizes[k * rows : (k + 1) * rows], strict=True))
             total += evaluate(count, known)
+        if self._launcher.kernel.level and starts != [k * (total // members) for k in range(members)]:
+            raise LaunchError(f"{self._launcher.kernel.name} takes members of as many programs each; pack these apart.")
         return starts, total
 
     def _table(self, entries: tuple[int, ...], device: torch.device) -> torch.Tensor:
