@@ -6,11 +6,12 @@ from dataclasses import replace
 
 from interfuse.emit.triton import emit
 from interfuse.ir import build as b
-from interfuse.ir.dtypes import F32
+from interfuse.ir.dtypes import F16, F32
+from interfuse.ir.index import symbols, wrap
 from interfuse.ir.node import Node
-from interfuse.lower.early import early
+from interfuse.lower.early import AT_ONCE, early
 from interfuse.lower.families import lower
-from interfuse.lower.kernel import Kernel
+from interfuse.lower.kernel import PART, Kernel, Loop, Reduce, Role, Scope, walk
 from interfuse.lower.target import GPU
 from tests import parts
 
@@ -55,3 +56,15 @@ def test_the_first_kernel_stays_as_it_is() -> None:
     work, _ = parts.works(([x], [y]), GPU)
     kernel, reads = lower("part", work, GPU)
     assert early(kernel, reads, work) is kernel
+
+
+def test_columns_are_scanned_on_top_of_the_parts_before_theirs_alone() -> None:
+    x = b.placeholder("x", F16, (2, 2048, 256))
+    (kernel,) = followers(x, b.cast(b.scan("cumsum", b.cast(x, F32), 1), F16))
+    (loop,) = (s for s in kernel.body if isinstance(s, Loop) and s.axis == PART)
+    part = kernel.axis(PART)
+    assert (part.role, part.block) == (Role.SERIAL, AT_ONCE) and wrap(part.extent).hi > AT_ONCE
+    assert loop.until is not None and [s.name for s in symbols(wrap(loop.until))] == ["outer"]
+    assert [s.scope for s in walk((loop,)) if isinstance(s, Reduce)] == [Scope.CARRY]
+    (back,) = followers(x, b.cast(b.scan("cumsum", b.cast(x, F32), 1, True), F16))
+    assert back.axis(PART).role is Role.TILE, "those after it begin anywhere"

@@ -30,7 +30,7 @@ from interfuse.emit.triton_reduce import (
     moments,
 )
 from interfuse.emit.triton_steps import Piece, apart, held, pieces
-from interfuse.ir.index import symbols, wrap
+from interfuse.ir.index import Dim, symbols, wrap
 from interfuse.lower.kernel import (
     MOMENTS,
     PART,
@@ -183,7 +183,7 @@ class Body(Products):
                 self._steps(loop, self._piece.loop)
             self._piece = None
         else:
-            self._steps(loop, self._every(axis, lane))
+            self._steps(loop, self._every(axis, lane, loop.until))
         self._lines(line for made in distinct(joint.values()) for line in made.after)
         for s in carried:
             name = self._name(s.out)
@@ -202,13 +202,14 @@ class Body(Products):
         sums = any(s.op == "expsum" for s in carried) and all(s.op in ("expsum", "max") for s in carried)
         return several and sums and not axis.among
 
-    def _every(self, axis: Axis, lane: Lane) -> str:
-        """The header of a loop over all steps."""
+    def _every(self, axis: Axis, lane: Lane, until: Dim | None = None) -> str:
+        """The header of a loop over all steps, or those `until` an index."""
         first, last, step = map(wrap, self.kernel.walked(axis))
         if axis.own_end:
             self.writer.line(f"{lane.extent} = {self.index(last)}")
         by = self.index(step) if axis.in_turn else lane.block
-        return counted.head(axis, lane, (self.index(first), by), self.kernel.stages)
+        end = lane.extent if until is None else self.index(wrap(until))
+        return counted.head(axis, lane, (self.index(first), end, by), self.kernel.stages)
 
     def _steps(self, loop: Loop, header: str) -> None:
         """The steps of a loop under one header, or one step without."""

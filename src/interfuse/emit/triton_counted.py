@@ -16,9 +16,11 @@ def is_counted(axis: Axis) -> bool:
     return axis.role is Role.SERIAL and isinstance(axis.extent, Expr) and not axis.among
 
 
-def head(axis: Axis, lane: Lane, walked: tuple[str, str], stages: int) -> str:
-    """The line that a loop over the axis begins with: from an index by so many, `walked`, with `stages` under way."""
-    ends = f"{walked[0]}, {lane.extent}, {walked[1]}"
+def head(axis: Axis, lane: Lane, walked: tuple[str, str, str], stages: int) -> str:
+    """The line that a loop over the axis begins with: from an index to one by so many, `walked`, with `stages` under
+    way.
+    """
+    ends = ", ".join(walked)
     if is_counted(axis):
         ends = f"{_less_one(lane)} // {lane.block} + 1"
     steps = f"tl.range({ends}, num_stages={stages})" if stages > 1 else f"range({ends})"

@@ -222,11 +222,14 @@ class Store:
 
 @dataclass(frozen=True)
 class Loop:
-    """Run `body` for every index of the TILE or SERIAL axis named; `backwards` from its end, for what only stores."""
+    """Run `body` for every index of the TILE or SERIAL axis named; `backwards` from its end, for what only stores. What
+    it gives for indices `until` and beyond changes nothing, so that a serial loop may stop there.
+    """
 
     axis: str
     body: tuple[Stmt, ...]
     backwards: bool = False
+    until: Dim | None = None
 
 
 def share_of(extent: Dim, parts: Dim) -> Dim:
