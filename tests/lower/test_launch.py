@@ -21,7 +21,8 @@ def log_sums(rows: int, cols: int) -> Kernel:
 
 def test_long_rows_of_two_tensors_have_twice_the_warps_of_one() -> None:
     one, two = cases.softmax_region(F16, 1 << 15, 4096), cases.normed_region(F16, 1 << 15, 4096)
-    assert [cases.lowered(*region)[0].warps for region in (one, two)] == [4, 8]
+    masked = cases.masked_softmax_region(F16, (8, 4096, 4096), (1, 4096, 4096))
+    assert [cases.lowered(*region)[0].warps for region in (one, two, masked)] == [4, 8, 4]
 
 
 @pytest.mark.parametrize(("rows", "cols", "warps"), [(1 << 15, 4096, 2), (2048, 4096, 4), (256, 8192, 8)])

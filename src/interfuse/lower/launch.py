@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from interfuse.ir.dtypes import F32
 from interfuse.ir.index import Expr, symbols, wrap
 from interfuse.lower.axes import STEP_BYTES, crowded, power
-from interfuse.lower.kernel import Axis, Load, Loop, Reduce, Role, Scan, Stmt, Store, step_along, varies_over, walk
+from interfuse.lower.kernel import Axis, Let, Load, Loop, Reduce, Role, Scan, Stmt, Store, step_along, varies_over, walk
 from interfuse.lower.skinny import FAMILY
 from interfuse.lower.target import (
     FEW,
@@ -185,10 +185,13 @@ def _step_bytes(axes: tuple[Axis, ...], body: tuple[Stmt, ...]) -> int:
 
 
 def _light(family: str, axes: tuple[Axis, ...], elements: int, body: list[Stmt]) -> bool:
-    """True for long rows that are held and of which one, of narrow elements, is read, and one written."""
+    """True for long rows that are held and of which one, of narrow elements, is read, or two whose exponentials take
+    their time, and one written.
+    """
     wide = {s for s in body if isinstance(s, (Load, Store)) and axes[-1].symbol in symbols(s.index)}
     rows = {s for s in wide if isinstance(s, Load) and len(varies_over(s)) > 1}
-    few = len(rows) <= 1 and sum(isinstance(s, Store) for s in wide) <= 1
+    slow = any(isinstance(s, Let) and s.op == "exp" for s in body)
+    few = len(rows) <= (2 if slow else 1) and sum(isinstance(s, Store) for s in wide) <= 1
     return family == "row, resident" and elements >= LIGHT_ROW and _is_narrow(axes[-1], body) and few
 
 
