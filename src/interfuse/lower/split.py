@@ -22,7 +22,7 @@ from interfuse.ir.node import Node, with_inputs
 from interfuse.ir.ops import REDUCES, SCANS
 from interfuse.lower.domain import Digits, Domain, by_step, find, inside
 from interfuse.lower.families import walked
-from interfuse.lower.kernel import PLACES
+from interfuse.lower.kernel import MOMENTS, PLACES
 from interfuse.lower.scan_parts import split_scans
 from interfuse.lower.statistics import expand_statistics, join_statistics
 from interfuse.lower.target import FEW, PARTED, Target
@@ -69,7 +69,7 @@ def split(work: Work, target: Target) -> tuple[Work, ...]:
         return ()
     layouts = dict(work.layouts) | {n: contiguous(n.shape) for n in first}
     domain = walked(Work(tuple(first), work.inputs, layouts, tuple(first)), target)
-    parts = parts_of(domain, target)
+    parts = parts_of(domain, target, any(n.op in MOMENTS for n in first))
     if parts is None:
         return ()
     if parts.rest and any(n.op in PLACES for n in first):
@@ -79,8 +79,9 @@ def split(work: Work, target: Target) -> tuple[Work, ...]:
     return _works(work, roots, cuts, joined, domain, target)
 
 
-def parts_of(domain: Domain, target: Target) -> Parts | None:
-    """How the columns of a domain are cut: into four parts a program that the device could run, or fewer large ones.
+def parts_of(domain: Domain, target: Target, moments: bool = False) -> Parts | None:
+    """How the columns of a domain are cut: into four parts a program that the device could run, or fewer large ones;
+    rows whose `moments` are wanted into as many as a GPU program holds at once, if every program can join those.
 
     Of columns apart, the longest dimension is.
     """
@@ -97,6 +98,8 @@ def parts_of(domain: Domain, target: Target) -> Parts | None:
     programs = rows * math.ceil(inner / lanes)
     least = 2 * PART if inner == 1 and target.backend == "triton" else PART
     wanted = min(math.ceil(4 * target.enough / programs), cols * lanes // least)
+    held = cols // target.share if moments and inner == 1 and target.backend == "triton" else 0
+    wanted = max(wanted, held if held <= FEW_PARTS else 0)
     if programs >= target.enough or rows * cols * inner < PARTED or wanted < 2:
         return None
     whole = [k for k in range(wanted // 2 + 1, 2 * wanted) if cols % k == 0]
