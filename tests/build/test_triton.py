@@ -463,6 +463,7 @@ def test_tiles_of_rows_and_columns_keep_to_the_limits(device: str, cache: Path) 
     assert len(whole) == 2
     groups = [parts.works(cases.groups_region(F32, 32, *sizes), GPU) for sizes in ((10, 4096), (8, 16384), (128, 256))]
     assert all(len(works) == 2 for works in groups)
+    regions += [cases.groups_region(dtype, 128, 8, 1 << 14) for dtype in (F16, BF16)]
     kernels = [cases.lowered(*region)[0] for region in regions]
     in_turn = (*in_parts, *whole, *itertools.chain(*groups))
     kernels += [replace(early(*lower("part", work, GPU), work), follows=True, leads=True) for work in in_turn]

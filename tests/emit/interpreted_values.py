@@ -247,6 +247,17 @@ def test_groups_in_two_kernels(dtype: DType, channels: int, image: int, monkeypa
         cases.check_region(outputs, given, got)
 
 
+@pytest.mark.parametrize("dtype", (BF16, F16), ids=str)
+def test_moments_of_long_rows_carry_eights(dtype: DType) -> None:
+    inputs, outputs = cases.groups_region(dtype, 3, 8, 1 << 14)
+    kernel, _ = cases.lowered(inputs, outputs)
+    assert kernel.axes[-1].block == 1 << 14 and kernel.warps == 32
+    gain = np.random.default_rng(5).standard_normal((3, 8)).astype(np.float32)
+    for kind in ("offset", "special"):
+        given = {inputs[0]: online.DATA[kind]((3, 1 << 17), 1).astype(dtype.numpy), inputs[1]: gain}
+        cases.check_region(outputs, given, cases.run(kernel, list(given.values())))
+
+
 @pytest.mark.parametrize("image", (64, 72, 60), ids=("whole", "masked", "one by one"))
 @pytest.mark.parametrize("rows", (3, 40), ids=("a row", "several rows"))
 def test_weights_of_channels_are_read_once_for_neighbours(rows: int, image: int) -> None:

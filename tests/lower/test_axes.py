@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from interfuse.emit.triton import emit
 from interfuse.ir import build as b
-from interfuse.ir.dtypes import F16, F32
+from interfuse.ir.dtypes import F16, F32, DType
 from interfuse.ir.index import symbols
 from interfuse.ir.layout import contiguous
 from interfuse.lower.families import lower
@@ -23,6 +24,24 @@ def _masked(shape: tuple[int, ...], mask: tuple[int, ...], target: Target = GPU)
     outs = total, b.reduce("max", total, (len(shape) - 1,))
     layouts = {n: contiguous(n.shape) for n in (x, m, *outs)}
     return lower("k", Work(outs, frozenset((x, m)), layouts), target)[0]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "groups", "image", "block"),
+    (
+        (F16, 128, 1 << 14, 1 << 14),
+        (F16, 256, 1 << 14, 2048),  # more rows than units
+        (F16, 128, 1 << 13, 2048),  # a row that is not long
+        (F16, 128, 12000, 2048),  # steps that are not full
+        (F32, 128, 1 << 14, 2048),  # elements of more than two bytes
+    ),
+)
+def test_a_row_a_unit_is_walked_in_the_longest_steps(dtype: DType, groups: int, image: int, block: int) -> None:
+    kernel, _ = cases.lowered(*cases.groups_region(dtype, groups, 8, image))
+    assert kernel.axes[-1].block == block and kernel.warps == (32 if block > 2048 else 8)
+    weights = [s for s in walk(kernel.body) if isinstance(s, Load) and s.param == "gain"]
+    by_step = "gain_ptr + ((COLS - 1)" in emit(kernel).text
+    assert weights and by_step == (image % block == 0), "one for each step that lies in one channel"
 
 
 @pytest.mark.parametrize(

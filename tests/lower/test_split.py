@@ -16,7 +16,7 @@ from interfuse.lower import split as module
 from interfuse.lower.domain import Domain
 from interfuse.lower.families import lower
 from interfuse.lower.kernel import Kernel, Load, Reduce, walk
-from interfuse.lower.split import parts_of, split
+from interfuse.lower.split import Parts, parts_of, split
 from interfuse.lower.target import CPU, GPU, Target
 from interfuse.lower.work import Work
 from tests import null_device, online, parts, targets
@@ -97,6 +97,13 @@ def test_parts_depend_on_sizes_alone() -> None:
         found = parts_of(Domain(2, cols, True), replace(CPU, programs=2))
         assert found is not None and found.count * found.width + found.rest == cols and found.rest < found.width
     assert parts_of(Domain(1, 1 << 24, True), GPU).count == 512  # type: ignore[union-attr]
+
+
+def test_parts_whose_moments_are_wanted_are_held() -> None:
+    group = Domain(128, 1 << 17, True)
+    assert parts_of(group, GPU) == Parts(4, 1 << 15, 0) and parts_of(group, GPU, moments=True) == Parts(16, 1 << 13, 0)
+    for long in (Domain(16, 1 << 20, True), Domain(128, 1 << 17, True, 2)):
+        assert parts_of(long, GPU, moments=True) == parts_of(long, GPU), "too many to join, or columns"
 
 
 def test_scans_stay_whole() -> None:

@@ -36,13 +36,19 @@ def first_lines(axis: Axis, lane: Lane, backwards: bool, wide: bool, masked: boo
         step = f"({_less_one(lane)} // {lane.block} - {step})" if backwards else step
         lines.append(f"{start} = {step} * {lane.block}")
     elif backwards:  # a range that counts down would hide from Triton how its numbers are aligned
-        start = f"{_less_one(lane)} // {lane.block} * {lane.block} - {start}"
+        start = first_index(lane, True)[1:-1]
     lines.append(f"{axis.name} = {start} + {numbers}{'.to(tl.int64)' if wide else ''}")
     if masked and is_counted(axis):
         lines.append(f"{lane.mask} = {numbers} < {lane.extent} - {start}")
     elif masked:
         lines.append(f"{lane.mask} = {axis.name} < {lane.extent}")
     return lines
+
+
+def first_index(lane: Lane, backwards: bool) -> str:
+    """The first index of a step of an axis that is not counted, in brackets where it is more than a name."""
+    start = f"{lane.axis.name}_start"
+    return f"({_less_one(lane)} // {lane.block} * {lane.block} - {start})" if backwards else start
 
 
 def _less_one(lane: Lane) -> str:

@@ -16,12 +16,12 @@ from interfuse.base.text import Writer
 from interfuse.emit import triton_prelude as prelude
 from interfuse.emit import triton_team
 from interfuse.emit.triton_access import from_row, hides, read_again, wanted
-from interfuse.emit.triton_counted import is_counted
+from interfuse.emit.triton_counted import first_index, is_counted
 from interfuse.emit.triton_index import INT32, index_text, wide_symbols
 from interfuse.emit.triton_known import Known
 from interfuse.emit.triton_lanes import Lane, lanes_of, padded, shape_of
 from interfuse.emit.triton_names import inside_name, name_indices, typed_constants
-from interfuse.emit.triton_shared import NEIGHBOURS, piece_name, shared_along
+from interfuse.emit.triton_shared import NEIGHBOURS, is_alike, piece_name, shared_along
 from interfuse.emit.triton_steps import NAMES, Piece
 from interfuse.ir.dtypes import ALL, I64, DType
 from interfuse.ir.index import Expr, const, mod, symbols, wrap
@@ -106,7 +106,8 @@ class Lines:
         self._shared = {s: lane for s, lane in ways.items() if lane is not None and lane.axis.name not in self.wide}
         self.in_pieces: set[str] = set()
         self.ahead = {s: self._own(f"{s.out.name}_ahead") for s in triton_team.fetched_ahead(kernel, self._shared)}
-        apart = {*sides(products_of(kernel)), *self._shared}
+        steps = {s for s in accesses if len(self.lanes) == 1 and any(is_alike(s.index, a) for a in kernel.axes)}
+        apart = {*sides(products_of(kernel)), *self._shared, *steps}
         self.named = name_indices([s for s in accesses if s not in apart and not from_row(kernel)])
         self._taken.update(self.named.values())
 
@@ -201,6 +202,10 @@ class Lines:
             self._load_shared(s, self._shared[s])
             return
         dtype = self.kernel.param(s.param).dtype
+        if (first := self._first_of_step(s)) and len(self.lanes) == 1:
+            found = f"tl.load({s.param}_ptr + {first})"
+            self.writer.line(f"{self._name(s.out)} = {self._convert(found, dtype, s.out.dtype)}")
+            return
         lanes = self._mask(varies_over(s), "near" if self._lies_alike(s.index) else "inside")
         used = self._operand(self._wanted[s]) if s in self._wanted else ""
         mask = " & ".join(filter(None, (lanes, used, self._within(s.within), *map(self._look_up, s.picks))))
@@ -211,6 +216,14 @@ class Lines:
             place = f"tl.broadcast_to({place}, {shape_of(self.lanes.keys(), self.lanes)})"
         found = f"tl.load({place}{f', mask={mask}' if mask else ''}{other}{self._again.policy(s, self._loop)})"
         self.writer.line(f"{self._name(s.out)} = {self._convert(found, dtype, s.out.dtype)}")
+
+    def _first_of_step(self, s: Load) -> str:
+        """The place of a load that is the same for all of a step of the loop, by the step's first index; "" for none."""
+        axis = self.kernel.axis(self._loop.axis) if self._loop is not None else None
+        if axis is None or s.picks or s.within or not is_alike(s.index, axis):
+            return ""
+        first = first_index(self.lanes[axis.name], self._loop is not None and self._loop.backwards)
+        return index_text(s.index, lambda name: first if name == axis.name else name)
 
     def _load_shared(self, s: Load, lane: Lane) -> None:
         """A load of one element for several neighbours along the last axis, spread over them."""

@@ -237,6 +237,14 @@ def apart_from(mean, x):
     # An infinite mean stays as it is, as a sum would.
     return tl.where(tl.abs(mean) < float("inf"), x - mean, x)
 """,
+    "eights": """
+def eights(x):
+    # Mean and squared distances from it of each eight neighbours.
+    x = tl.reshape(x, (x.shape[0] // 8, 8))
+    mean = tl.sum(x, 1) * 0.125
+    apart = x - mean[:, None]
+    return mean, tl.sum(apart * apart, 1)
+""",
     "weighed": """
 def weighed(top, total, x):
     # The sum of exp(element - top), top being the largest so far, with one element more.

@@ -42,11 +42,18 @@ def shared_along(s: Load, lanes: Mapping[str, Lane]) -> Lane | None:
     return lane if last and _alike(s.index, lane.axis.symbol) else None
 
 
-def _alike(e: Expr, symbol: Expr) -> bool:
-    """True where the symbol stands in e only divided by multiples of `NEIGHBOURS`."""
+def is_alike(e: Expr, axis: Axis) -> bool:
+    """True where an index is one for all of each step of a serial axis whose steps are full."""
+    plain = axis.role is Role.SERIAL and not axis.among and axis.vector == 1
+    full = isinstance(axis.extent, int) and axis.extent % axis.block == 0
+    return plain and full and axis.symbol in symbols(e) and _alike(e, axis.symbol, axis.block)
+
+
+def _alike(e: Expr, symbol: Expr, many: int = NEIGHBOURS) -> bool:
+    """True where the symbol stands in e only divided by multiples of so `many`."""
     if e is symbol:
         return False
     if e.op == "floordiv" and e.args[0] is symbol:
         by = e.args[1]
-        return by.op == "const" and by.value % NEIGHBOURS == 0
-    return all(_alike(a, symbol) for a in e.args if symbol in symbols(a))
+        return by.op == "const" and by.value % many == 0
+    return all(_alike(a, symbol, many) for a in e.args if symbol in symbols(a))

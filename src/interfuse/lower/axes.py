@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from interfuse.ir.dtypes import F16
 from interfuse.ir.index import Dim, Expr, at_sizes, coefficient, substitute, symbols, wrap
 from interfuse.lower.domain import Domain
-from interfuse.lower.kernel import PLACES, Axis, Load, Reduce, Role, Stmt, share_of, walk
+from interfuse.lower.kernel import MOMENTS, PLACES, Axis, Load, Reduce, Role, Stmt, share_of, walk
 from interfuse.lower.target import HELD_TILE, HELD_TOTAL, LONG_ROW, LONG_STEP, SCANNED, STEP, UNIT_WARPS, Target
 from interfuse.lower.vectors import SECTOR_BYTES, in_vectors
 
@@ -217,6 +218,18 @@ def stepped(col: Axis, body: tuple[Stmt, ...], once: bool) -> Axis:
     long = isinstance(col.extent, int) and col.extent > LONG_ROW
     light = len(loads) == 1 and all(dtype is F16 for _, dtype in loads)  # others spill registers
     return replace(col, block=LONG_STEP) if long and not odd and not once and light else col
+
+
+def long_steps(axes: tuple[Axis, ...], reduced: Iterable[str], read: int, target: Target) -> tuple[Axis, ...]:
+    """The axes of rows that are read twice, `read` bytes an element, for their moments and no other reduction: where
+    each unit has one row, a program takes all threads and the longest steps that fill.
+    """
+    *rows, col = axes
+    few = all(a.block == 1 for a in rows) and math.prod(wrap(a.extent).hi for a in rows) <= target.programs
+    full = isinstance(col.extent, int) and col.extent > LONG_ROW and col.extent % LONG_STEP == 0
+    if col.role is Role.SERIAL and few and full and read <= F16.bytes and set(reduced) <= MOMENTS:
+        return *rows, replace(col, block=LONG_STEP)
+    return axes
 
 
 def crowded(body: Iterable[Stmt]) -> bool:

@@ -97,7 +97,7 @@ def _for_tile(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...])
     programs = math.prod(wrap(a.extent).hi for a in axes if a.role is Role.GRID)
     if not wide and programs <= FEW and not sums and family.startswith("row"):
         return min(32, max(1, elements // 128))
-    if weighed and wide and axes[-1].block >= LONG_STEP:
+    if family == "row, streamed" and wide and axes[-1].block >= LONG_STEP and len(lanes) == 1:
         return 32
     single = [s for s in body if isinstance(s, Reduce)]
     light = not wide and len(single) == 1 and single[0].arg.dtype.bytes <= F32.bytes and elements < HELD_TILE
@@ -219,7 +219,8 @@ def stages_of(family: str, axes: tuple[Axis, ...], body: tuple[Stmt, ...], targe
         return 2 if wrap(axes[0].extent).hi >= MANY else 1
     loops = [s for s in body if isinstance(s, Loop)]
     sums = any(isinstance(s, Reduce) and s.op == "expsum" for s in walk(body))
-    again = family == "row, streamed" and len(loops) > 1 and sums
+    long = axes[-1].block >= LONG_STEP
+    again = family == "row, streamed" and len(loops) > 1 and (sums or long)
     step = _step_bytes(axes, body)
     if step == 0 or again:  # what is read again is in a cache, and threads have enough of their own to wait for
         return 1
