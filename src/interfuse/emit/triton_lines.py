@@ -218,7 +218,7 @@ class Lines:
         self.writer.line(f"{self._name(s.out)} = {self._convert(found, dtype, s.out.dtype)}")
 
     def _first_of_step(self, s: Load) -> str:
-        """The place of a load that is the same for all of a step of the loop, by the step's first index; "" for none."""
+        """The place of a load that is one for all of a step of the loop, by the first index of that; "" for none."""
         axis = self.kernel.axis(self._loop.axis) if self._loop is not None else None
         if axis is None or s.picks or s.within or not is_alike(s.index, axis):
             return ""
