@@ -106,8 +106,7 @@ class Lines:
         self._shared = {s: lane for s, lane in ways.items() if lane is not None and lane.axis.name not in self.wide}
         self.in_pieces: set[str] = set()
         self.ahead = {s: self._own(f"{s.out.name}_ahead") for s in triton_team.fetched_ahead(kernel, self._shared)}
-        steps = {s for s in accesses if len(self.lanes) == 1 and any(is_alike(s.index, a) for a in kernel.axes)}
-        apart = {*sides(products_of(kernel)), *self._shared, *steps}
+        apart = {*sides(products_of(kernel)), *self._shared, *filter(self._is_by_step, accesses)}
         self.named = name_indices([s for s in accesses if s not in apart and not from_row(kernel)])
         self._taken.update(self.named.values())
 
@@ -202,8 +201,8 @@ class Lines:
             self._load_shared(s, self._shared[s])
             return
         dtype = self.kernel.param(s.param).dtype
-        if (first := self._first_of_step(s)) and len(self.lanes) == 1:
-            found = f"tl.load({s.param}_ptr + {first})"
+        if self._is_by_step(s) and self._loop is not None:
+            found = f"tl.load({s.param}_ptr + {self._first_of_step(s.index, self._loop)})"
             self.writer.line(f"{self._name(s.out)} = {self._convert(found, dtype, s.out.dtype)}")
             return
         lanes = self._mask(varies_over(s), "near" if self._lies_alike(s.index) else "inside")
@@ -217,13 +216,15 @@ class Lines:
         found = f"tl.load({place}{f', mask={mask}' if mask else ''}{other}{self._again.policy(s, self._loop)})"
         self.writer.line(f"{self._name(s.out)} = {self._convert(found, dtype, s.out.dtype)}")
 
-    def _first_of_step(self, s: Load) -> str:
-        """The place of a load that is one for all of a step of the loop, by the first index of that; "" for none."""
-        axis = self.kernel.axis(self._loop.axis) if self._loop is not None else None
-        if axis is None or s.picks or s.within or not is_alike(s.index, axis):
-            return ""
-        first = first_index(self.lanes[axis.name], self._loop is not None and self._loop.backwards)
-        return index_text(s.index, lambda name: first if name == axis.name else name)
+    def _is_by_step(self, s: Load | Store) -> bool:
+        """True for a load of one element for each step of a loop."""
+        plain = isinstance(s, Load) and not s.picks and not s.within and len(self.lanes) == 1
+        return plain and any(is_alike(s.index, a) for a in self.kernel.axes)
+
+    def _first_of_step(self, e: Expr, loop: Loop) -> str:
+        """A place that is one for all of a step of the loop, by the first index of that."""
+        first = first_index(self.lanes[loop.axis], loop.backwards)
+        return index_text(e, lambda name: first if name == loop.axis else name)
 
     def _load_shared(self, s: Load, lane: Lane) -> None:
         """A load of one element for several neighbours along the last axis, spread over them."""

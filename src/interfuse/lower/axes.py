@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 
 from interfuse.ir.dtypes import F16
 from interfuse.ir.index import Dim, Expr, at_sizes, coefficient, substitute, symbols, wrap
+from interfuse.ir.node import Node
+from interfuse.ir.ops import REDUCES, SCANS
 from interfuse.lower.domain import Domain
 from interfuse.lower.kernel import MOMENTS, PLACES, Axis, Load, Reduce, Role, Stmt, share_of, walk
 from interfuse.lower.target import HELD_TILE, HELD_TOTAL, LONG_ROW, LONG_STEP, SCANNED, STEP, UNIT_WARPS, Target
@@ -220,14 +222,16 @@ def stepped(col: Axis, body: tuple[Stmt, ...], once: bool) -> Axis:
     return replace(col, block=LONG_STEP) if long and not odd and not once and light else col
 
 
-def long_steps(axes: tuple[Axis, ...], reduced: Iterable[str], read: int, target: Target) -> tuple[Axis, ...]:
+def long_steps(axes: tuple[Axis, ...], nodes: Iterable[Node], read: int, target: Target) -> tuple[Axis, ...]:
     """The axes of rows that are read twice, `read` bytes an element, for their moments and no other reduction: where
     each unit has one row, a program takes all threads and the longest steps that fill.
     """
     *rows, col = axes
     few = all(a.block == 1 for a in rows) and math.prod(wrap(a.extent).hi for a in rows) <= target.programs
     full = isinstance(col.extent, int) and col.extent > LONG_ROW and col.extent % LONG_STEP == 0
-    if col.role is Role.SERIAL and few and full and read <= F16.bytes and set(reduced) <= MOMENTS:
+    reduced = {n.op for n in nodes if n.op in REDUCES or n.op in SCANS}
+    moments = "variance" in reduced and reduced <= MOMENTS | {"variance"}
+    if col.role is Role.SERIAL and few and full and read <= F16.bytes and moments:
         return *rows, replace(col, block=LONG_STEP)
     return axes
 

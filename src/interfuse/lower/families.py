@@ -260,11 +260,9 @@ def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) ->
             return _Made("row, resident" if family == "row" else family, axes, trace, body, scratch)
     if schedule.streamed is False:
         raise UnsupportedError(f"the schedule {schedule} holds what does not fit on chip")
-    spelled = join_statistics(work.roots, work.leaves)
     if gpu_rows and not turned and not schedule.blocks:
-        reduced = [n.op for n in inside(spelled, work.leaves) if n.op in REDUCES or n.op in SCANS]
-        axes = long_steps(axes, reduced, bytes_read(work.inputs, domain), target)
-    trace = _trace(spelled, work, every, target, rows)
+        axes = long_steps(axes, nodes, bytes_read(work.inputs, domain), target)
+    trace = _trace(join_statistics(work.roots, work.leaves), work, every, target, rows)
     return _Made(f"{family}, streamed", axes, trace, *statements(trace, axes[-1], keep=False))
 
 
