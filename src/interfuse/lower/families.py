@@ -9,8 +9,7 @@ the kernel takes their symbols and serves every value. A length that may pass wh
     row, streamed   the same for rows that do not fit on chip: every phase loads and computes again.
     row, in teams   the same for rows that one program cannot hold: a team of programs does, and meets on the way.
     mixed           reductions over all rows beside reductions along rows or what every element gives: a program takes
-                    some of the rows one by one and adds up its columns on the way; a second kernel joins what programs
-                    found.
+                    some of the rows one by one and adds up its columns on the way; a second kernel joins these sums.
     skinny          products of a few rows with matrices: a GPU's tensor cores multiply steps of both.
     column          the same over leading or middle axes: neighbouring columns in the lanes of a program, the rows
                     walked step by step, or on a GPU held at once where they are few.
