@@ -100,6 +100,15 @@ def added_backward(dtype: DType, rows: Dim, cols: int) -> Region:
     return [g, y, r], _stored([dx, b.reduce("sum", dx, (0,), hint="db")], dtype)
 
 
+def joined(dtype: DType, rows: Dim, cols: int) -> Region:
+    """Two matrices side by side, one of them nowhere 0, with the sum and the largest of each column and of rows."""
+    left = cols // 3
+    x, y = b.placeholder("x", dtype, (rows, left)), b.placeholder("y", dtype, (rows, cols - left))
+    both = b.concat([b.apply("exp", _wide(x)), b.apply("sub", _wide(y), b.like(9.0, _wide(y)))], 1)
+    found = [b.reduce("sum", both, (0,), hint="sums"), b.reduce("max", both, (0,), hint="tops")]
+    return [x, y], _stored([*found, b.reduce("sum", both, (1,), hint="total")], dtype)
+
+
 REGIONS: dict[str, Callable[[DType, Dim, int], Region]] = {
     f.__name__: f
     for f in (layer_norm_backward, softmax_backward, extremes, centred, running, relu_backward, added_backward)

@@ -24,8 +24,10 @@ from tests.judge import judge_region
 LEVELS = [level for level in ("avx512", "avx2", "portable") if compilers.supports(level)]
 TYPES = [*((F32, level) for level in LEVELS), *((dtype, LEVELS[0]) for dtype in (F64, BF16, F16))]
 
+REGIONS = {**mixed.REGIONS, "joined": mixed.joined}
 
-@pytest.mark.parametrize("name", mixed.REGIONS)
+
+@pytest.mark.parametrize("name", REGIONS)
 @pytest.mark.parametrize(("dtype", "level"), TYPES, ids=str)
 def test_values_keep_the_contract(dtype: DType, level: str, name: str) -> None:
     def run(kernel: Kernel, given: list[np.ndarray], outputs: tuple[Node, ...]) -> list[np.ndarray]:
@@ -37,7 +39,7 @@ def test_values_keep_the_contract(dtype: DType, level: str, name: str) -> None:
         return [array(t, n.dtype) for t, n in zip(outs, outputs, strict=True)]
 
     for shape in ((45, 33), (133, 64)):
-        region = mixed.REGIONS[name](dtype, *shape)
+        region = REGIONS[name](dtype, *shape)
         for kind in mixed.KINDS if dtype is F32 else ("random",):
             given = mixed.values(region[0], kind)
             verdict = judge_region(region[1], given, parts.in_order(region, CPU, given, run, mixed.works))

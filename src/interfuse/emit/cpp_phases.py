@@ -63,6 +63,7 @@ class Phases(Programs):
         self.beside = self.names.fresh("beside")  # which of a program's vectors is being written
         self.in_tile = False
         self.adding: set[Value] = set()  # of reductions that share an accumulator the first
+        self.joined = any(bounds_of(s) for s in walk(kernel.body))
         self.columns: dict[Value, str] = {}  # what holds a result a column, of reductions over rows around the lanes
 
     def statements(self, body: Sequence[Stmt], in_lanes: bool) -> None:
@@ -91,8 +92,7 @@ class Phases(Programs):
         everything = walk(self.kernel.body)
         later = {v for s in everything if s not in body for v in operands(s)}
         # Inside a piece of joined parts, users of a choice are users of the part that was chosen.
-        joined = any(bounds_of(s) for s in everything)
-        made = [s.out for s in body if isinstance(s, (Load, Let)) and (joined or s.out in later)]
+        made = [s.out for s in body if isinstance(s, (Load, Let)) and (self.joined or s.out in later)]
         arrays = {v.name: self.array(held(v.dtype, True), v.name) for v in made}
         with self.each_vector():
             self.run(body, in_lanes)
@@ -314,7 +314,8 @@ class Phases(Programs):
             raise UnsupportedError("C++ kernels reduce over rows around columns of a fixed number only.")
         for s in inner:
             assert lane is not None and isinstance(lane.extent, int)
-            kind = columns_of(s, -(-lane.extent // self.lanes) * self.lanes)
+            # A part of joined columns may begin anywhere, and with it the last vector.
+            kind = columns_of(s, (-(-lane.extent // self.lanes) + self.joined) * self.lanes)
             self.columns[s.out] = self.names.fresh(f"{s.out.name}_columns")
             self.w.line(f"{kind.kind} {self.columns[s.out]}{kind.start};")
         return [self.columns[s.out] for s in inner]
@@ -333,7 +334,8 @@ class Phases(Programs):
     def accumulate(self, r: Reduce) -> None:
         """Add this step's part to the accumulator, unless another reduction that shares it does."""
         if r.out in self.columns and self.lane_axis is not None:
-            self.w.line(f"{self.columns[r.out]}.add({self.value(r.arg)}, {self.names.index[self.lane_axis.name]});")
+            where = self.names.index[self.lane_axis.name] + (", n" if self.joined else "")
+            self.w.line(f"{self.columns[r.out]}.add({self.value(r.arg)}, {where});")
             return
         if r.out not in self.adding:
             return

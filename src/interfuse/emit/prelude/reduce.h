@@ -335,12 +335,15 @@ template <class B> struct All {
 };
 
 //: ColumnSums
-// A sum for each of `count` columns, in T, carried into double every sixteen rows.
+// A sum for each of `count` columns, in T, carried into double every sixteen rows. Lanes from the n-th on are other
+// columns', where parts of a joined matrix end between them.
 template <class T, long count> struct ColumnSums {
     alignas(64) T sum[count] = {};
     alignas(64) double carried[count] = {};
     long rows = 0;
-    INLINE void add(vec<T> x, long at) { store(sum + at, vec<T>(load((const T*)sum + at, LANES) + x), LANES); }
+    INLINE void add(vec<T> x, long at, long n = LANES) {
+        store(sum + at, vec<T>(load((const T*)sum + at, n) + x), n);
+    }
     INLINE void next() {
         if (++rows % 16 == 0) finish();
     }
@@ -354,14 +357,14 @@ template <class T, long count> struct ColumnSums {
 };
 
 //: ColumnExtremes
-// The largest (or smallest) of each of `count` columns; NaN stays.
+// The largest (or smallest) of each of `count` columns; NaN stays. Lanes from the n-th on are other columns'.
 template <class T, long count, bool largest> struct ColumnExtremes {
     alignas(64) T best[count];
     INLINE explicit ColumnExtremes(T start) {
         for (T& b : best) b = start;
     }
-    INLINE void add(vec<T> x, long at) {
-        store(best + at, extreme<largest>(load((const T*)best + at, LANES), x), LANES);
+    INLINE void add(vec<T> x, long at, long n = LANES) {
+        store(best + at, extreme<largest>(load((const T*)best + at, n), x), n);
     }
     INLINE void next() {}
     INLINE void finish() {}
