@@ -108,11 +108,13 @@ def _assembled(ptx: str, arch: int) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.ptx"
         path.write_text(ptx)
-        # Beside the input and output these are the flags that Triton itself gives.
+        # Beside the input and output these are the flags that Triton itself gives and that change the code.
+        allocation = ["--regAllocOptLevel=2"] if [*map(int, triton.__version__.split(".")[:2])] >= [3, 7] else []
         command = [
             get_ptxas(arch).path,
             "-v",
             "--fmad=false",
+            *allocation,
             f"--gpu-name={sm_arch_from_capability(arch)}",
             str(path),
             "-o",
