@@ -50,6 +50,14 @@ def test_what_a_call_asks_for(f: Callable[..., Any], single: int, across: int, r
     assert found.bytes > 0
 
 
+def test_attention_asks_for_two_products() -> None:
+    query, both = torch.zeros(2, 3, 10, 32), torch.zeros(2, 3, 50, 32)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    with torch.no_grad():
+        assert _asked(lambda q, x: attend(q, x, x), query, both).flops == 4 * 2 * 3 * 10 * 50 * 32
+        assert _asked(lambda x: attend(x, x, x), both).flops == 4 * 2 * 3 * 50 * 50 * 32
+
+
 def test_a_call_with_an_empty_result_is_only_its_bytes() -> None:
     found = _asked(lambda x, factor: x * factor, torch.zeros(0, 4), torch.ones(()))
     assert found == Asked(4, found.launches)

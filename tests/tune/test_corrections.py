@@ -14,7 +14,7 @@ from interfuse.base.record import Record
 from interfuse.base.store import Store
 from interfuse.cost.estimate import Estimate, in_turn
 from interfuse.device.table import find
-from interfuse.plan.plan import Region
+from interfuse.plan.plan import ProviderStep, Region
 from interfuse.tune import race as race_module
 from interfuse.tune.bench import Timing
 from interfuse.tune.corrections import BOUND, LEAST, corrected, note
@@ -41,6 +41,16 @@ def test_a_family_that_is_off_is_corrected_by_its_median() -> None:
     _noted(store, [1.5, 1.7, 1.9, 1.8, 1.75])
     assert corrected(H200, store, "here").corrections == (("map", 1.75),)
     assert corrected(H200, store, "elsewhere").corrections == ()
+
+
+def test_routines_are_corrected_apart() -> None:
+    store = Store(None)
+    node = fused_plan()[0].regions[0].outputs[0]
+    for k, (name, share) in enumerate([("a.b", 8.0), ("c.d", 1.0)] * LEAST):
+        one = replace(candidate("c", ProviderStep(name, (), node), family="provider"), estimate=Estimate(1e-5, 0.3))
+        took = Timing(1e-5 * share, 1e-5 * share, 1e-5 * share, 9)
+        note(Region("r", (), (), (), (one, library(0))), {"c": took}, f"region {k}", store, "here", Record(), "r")
+    assert corrected(H200, store, "here").corrections == (("a.b", BOUND),)
 
 
 @pytest.mark.parametrize(

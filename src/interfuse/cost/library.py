@@ -18,7 +18,7 @@ from interfuse.cost.estimate import Estimate
 from interfuse.cost.model import FITTED, Fit, estimate
 from interfuse.cost.traffic import GATHERS, call_bytes, view
 from interfuse.device.profile import DeviceProfile
-from interfuse.ir.graph import Call
+from interfuse.ir.graph import Call, Ref
 from interfuse.ir.index import at_sizes
 from interfuse.ir.node import Node, topological
 from interfuse.ir.ops import REDUCES, SCANS
@@ -32,6 +32,9 @@ JOINS = frozenset(("aten.cat.default",))
 
 PRODUCTS = frozenset(("aten.linear.default", "aten.mm.default", "aten.addmm.default"))
 """Matrix products, whether a pass has spelled them out or not."""
+
+ATTENTION = "aten._scaled_dot_product"
+"""How the targets of PyTorch's attentions begin."""
 
 LANES = 8
 """A layer norm whose rows are multiples of so many elements reads them in vectors."""
@@ -67,7 +70,7 @@ class Asked:
     steps         steps of a scan, each after the one before
     meets         1 where threads wait for each other's results, as in a reduction or a scan
     again, span   bytes that are read a second and a third time, and those of them that one row is
-    flops, dtype  operations of a matrix product, and on what
+    flops, dtype  operations of matrix products, and on what
     """
 
     bytes: int
@@ -89,6 +92,8 @@ class Asked:
 def asked(call: Call, sizes: Mapping[str, int]) -> Asked:
     """What the call asks of a device; `sizes` gives the size symbols."""
     found = Asked(call_bytes(call, sizes), call.launches)
+    if call.target.startswith(ATTENTION) and "backward" not in call.target:
+        return _attended(found, call, sizes)
     outs = [o for o in call.outs if o is not None and at_sizes(o.size, sizes)]
     if call.opaque or not found.bytes or not outs:
         return found
@@ -112,6 +117,13 @@ def asked(call: Call, sizes: Mapping[str, int]) -> Asked:
     if lies == ACROSS and call.target not in GATHERS:
         found = replace(found, across=max(found.across, largest))  # the library copies it first
     return replace(found, single=largest) if plain and lies == APART else found
+
+
+def _attended(found: Asked, call: Call, sizes: Mapping[str, int]) -> Asked:
+    """What is asked, with the two products of an attention: queries by keys, and what comes of it by values."""
+    nodes = [call.operands[a.k] for a in (*call.args, *dict(call.kwargs).values()) if isinstance(a, Ref)]
+    query, key = ([at_sizes(d, sizes) for d in n.shape] for n in nodes[:2])
+    return replace(found, flops=4.0 * math.prod(query) * key[-2], dtype=nodes[0].dtype.name)
 
 
 def _given(call: Call) -> set[Node]:

@@ -7,6 +7,7 @@ call stays with the library.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from interfuse.ir.graph import Call, Ref
@@ -46,7 +47,9 @@ def attention_candidates(calls: frozenset[int], context: Context) -> list[Candid
     scale = given.get("scale")
     attrs = (("scale", head**-0.5 if scale is None else float(scale)), ("causal", given.get("is_causal", False)))
     step = ProviderStep(PROVIDER, nodes, call.outs[0], attrs, call.layouts[0])
-    return [Candidate(PROVIDER, (step,), library.estimate.times(FASTER), library.bytes, 1, "provider")]
+    predicted = replace(library.estimate, seconds=library.estimate.uncorrected * FASTER, factor=1.0)
+    predicted = predicted.times(context.profile.correction(PROVIDER))
+    return [Candidate(PROVIDER, (step,), predicted, library.bytes, 1, "provider")]
 
 
 def operands_of(call: Call) -> tuple[Node, ...] | None:

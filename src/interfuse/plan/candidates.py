@@ -332,6 +332,6 @@ def provider_candidates(linear: Node, output: Node, activation: str, context: Co
     launches = LAUNCHES.get(provider, 1)
     flops, dtype = linear_flops(linear, context.sizes), linear.dtype.name
     seconds = estimate(moved, flops, launches, context.profile, reached=LINEAR_RATE, dtype=dtype)
-    seconds = seconds.times(context.profile.correction("provider"))
+    seconds = seconds.times(context.profile.correction(provider))
     label = provider if activation == "none" else f"{provider} with {activation} epilogue"
     return [Candidate(label, (step,), seconds, moved, launches, "provider")]

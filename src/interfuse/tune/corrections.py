@@ -1,4 +1,5 @@
-"""Predictions corrected by measurements. In: races with what was predicted. Out: factors by schedule family.
+"""Predictions corrected by measurements. In: races with what was predicted. Out: factors by schedule family, by
+provider, and of the library.
 
 Every steady time of a candidate is kept as a share of its uncorrected prediction, in a row of its own, so that
 processes side by side lose nothing and one region never counts twice. A family whose median share lies beyond the error
@@ -68,7 +69,8 @@ def _family(candidate: Candidate) -> str:
         return "library"
     if all(isinstance(s, (KernelStep, PackStep)) for s in candidate.steps):
         return candidate.family
-    return "provider" if all(isinstance(s, ProviderStep) for s in candidate.steps) else ""
+    names = {s.provider if isinstance(s, ProviderStep) else "" for s in candidate.steps}
+    return names.pop() if len(names) == 1 else ""
 
 
 def _prefix(key: str) -> str:
