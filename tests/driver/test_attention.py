@@ -85,6 +85,24 @@ def test_kinds(kind: str) -> None:
     assert chosen(backend) == [OURS]
 
 
+@pytest.mark.parametrize("value", [1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("keys", [50, 200])
+def test_rows_that_see_nothing(value: float, keys: int) -> None:
+    given = heads(40), heads(keys)
+    mask = torch.zeros(40, keys)
+    mask[3], mask[7, 20:] = -math.inf, -math.inf
+    given[1][0, 10, 5] = value
+
+    def attend(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(split(x), split(y), split(z), attn_mask=mask)
+
+    with torch.no_grad():
+        fast, backend = run(attend)
+        verdict = judge(attend, (given[0], heads(keys), given[1]), fast)
+    assert verdict.ok, verdict
+    assert chosen(backend) == [OURS]
+
+
 def test_sizes_that_change() -> None:
     def attend(x: torch.Tensor) -> torch.Tensor:
         return F.scaled_dot_product_attention(split(x), split(x), split(x), is_causal=True).transpose(1, 2) + 1.0

@@ -193,8 +193,9 @@ inline void attention(
         const auto rows = n.rows(out, n.out, b, h);
         for (long i = 0; i < to - from; ++i)
             for (long d = 0; d < D; d += all) {
-                const float total = seen[i].total;
-                store(rows[from + i] + d, total == 0.0f ? f32v{} : load(sums + i * D + d, all) / total, all);
+                const f32v sum = end > 0 ? load(sums + i * D + d, all) : f32v{};
+                const float total = seen[i].total;  // 0 for a row that sees nothing: its sum is 0, or NaN as a value is
+                store(rows[from + i] + d, total == 0.0f ? sum : sum / total, all);
             }
     }
 }
