@@ -34,14 +34,15 @@ template <class P> struct Rows {
 };
 
 //: product_tile
-// R rows of a times N vectors of columns of b, over `depth`, stored in c or added to it: all sums stay in registers.
+// R rows of a times N vectors of columns of b, over `depth`, stored in c or added to it: all sums stay in registers, and
+// what c has joins them last, so that sums of sums lose fewer digits than one long one.
 template <int R, int N>
 INLINE inline void product_tile(Rows<const float*> a, Rows<const float*> b, Rows<float*> c, long depth, bool add) {
     f32v sum[R][N];
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
-        for (int j = 0; j < N; ++j) sum[r][j] = add ? load(c[r] + j * LANES, LANES) : f32v{};
+        for (int j = 0; j < N; ++j) sum[r][j] = f32v{};
     for (long k = 0; k < depth; ++k) {
         f32v columns[N];
 #pragma GCC unroll 4
@@ -56,7 +57,10 @@ INLINE inline void product_tile(Rows<const float*> a, Rows<const float*> b, Rows
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
-        for (int j = 0; j < N; ++j) store(c[r] + j * LANES, sum[r][j], LANES);
+        for (int j = 0; j < N; ++j) {
+            const f32v had = add ? load(c[r] + j * LANES, LANES) : f32v{};
+            store(c[r] + j * LANES, had + sum[r][j], LANES);
+        }
 }
 
 //: product
@@ -155,7 +159,7 @@ extern "C" int omp_get_max_threads(void);
 template <int D, class T, class M>
 inline void attention(
     const T* q, const T* k, const T* v, const M* mask, T* out, const Attention& n, float scale, long parallel_from) {
-    constexpr long HEIGHT = 24, KEYS = 128, MOST = 10 * HEIGHT, all = LANES;
+    constexpr long HEIGHT = 24, KEYS = 128, MOST = 10 * HEIGHT, DEEP = 32, all = LANES;
     const long heads = n.batch * n.heads, threads = omp_get_max_threads();
     long chunk = MOST;  // queries that share turned keys: fewer where threads would have nothing to do
     while (chunk > HEIGHT && heads * ((n.queries + chunk - 1) / chunk) < 2 * threads) chunk -= HEIGHT;
@@ -179,7 +183,9 @@ inline void attention(
                 if (n.causal && at + height <= first) continue;
                 const auto few = in_floats<D>(Rows<const T*>{queries[at], queries.step}, height, wide_queries);
                 const Rows<float*> results = {sums + (at - from) * D, D};
-                product(few, {turned, KEYS}, {scores, KEYS}, height, padded, D, false);
+                for (long d = 0; d < D; d += DEEP)
+                    product({few.at + d, few.step}, {turned + d * KEYS, KEYS}, {scores, KEYS}, height, padded,
+                        min(DEEP, D - d), d > 0);
                 for (long i = 0; i < height; ++i) {
                     const long open = n.causal ? min(count, at + i + 1 - first) : count;
                     const float again =
