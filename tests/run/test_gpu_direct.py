@@ -66,14 +66,8 @@ def compiled(function: int, **meta: object) -> SimpleNamespace:
     """What Triton gives for a kernel."""
     plain = {"launch_cooperative_grid": False, "launch_pdl": False, "num_warps": 4, "shared": 96}
     target = SimpleNamespace(backend="cuda", arch=90)
-    return SimpleNamespace(
-        function=function,
-        n_regs=9,
-        n_spills=0,
-        metadata=SimpleNamespace(**plain, target=target)
-        if not meta
-        else SimpleNamespace(**{**plain, "target": target, **meta}),
-    )
+    metadata = SimpleNamespace(**{**plain, "target": target, **meta})
+    return SimpleNamespace(function=function, n_regs=9, n_spills=0, metadata=metadata)
 
 
 def noted(library: ctypes.CDLL, count: int) -> Sequence[int]:

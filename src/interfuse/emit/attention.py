@@ -13,9 +13,6 @@ from interfuse.emit.cpp_types import VECTOR_BYTES
 
 NAME = "interfuse_attention"
 
-HEADS = tuple(range(16, 257, 16))
-"""Sizes of a head that there is a function for: whole vectors of each level."""
-
 NUMBERS = 5 + 5 * 3 + 1
 """How many longs it takes."""
 

@@ -143,6 +143,15 @@ def inside(outputs: Iterable[Node], inputs: frozenset[Node]) -> list[Node]:
     return order
 
 
+def above(nodes: Iterable[Node], some: Iterable[Node]) -> set[Node]:
+    """`some` and those of `nodes`, which come operands first, that are computed from them."""
+    found = set(some)
+    for n in nodes:
+        if not found.isdisjoint(n.inputs):
+            found.add(n)
+    return found
+
+
 def width(shape: tuple[Dim, ...], axes: Iterable[int]) -> Dim:
     """The elements that a reduction over `axes` meets."""
     return product(tuple(shape[a] for a in axes))

@@ -8,14 +8,12 @@ them too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import F32
-from interfuse.ir.layout import contiguous
-from interfuse.ir.node import Node, with_inputs
-from interfuse.lower.domain import inside
+from interfuse.ir.node import Node
+from interfuse.lower.domain import above, inside
 from interfuse.lower.skinny import KINDS, factors, sizes_of
+from interfuse.lower.split import replaced
 from interfuse.lower.target import Target
 from interfuse.lower.work import Work
 
@@ -35,38 +33,13 @@ def rows_first(work: Work, target: Target) -> tuple[Work, ...]:
         kind = weight.inputs[0].dtype if weight.op == "cast" else weight.dtype
         if source not in work.inputs and kind in KINDS:
             given[row] = source if source.dtype is kind else b.cast(row, kind)
-    late = _above(nodes, sums)
+    late = above(nodes, sums)
     if not given or not late.isdisjoint(given) or not {*work.outputs, *roots}.isdisjoint({*given, *given.values()}):
         return ()
     rows = tuple(dict.fromkeys(given.values()))
     ahead = {row: b.cast(found, F32) for row, found in given.items()}
-    first = [k for k, r in enumerate(roots) if r not in late]
     last = [k for k, r in enumerate(roots) if r in late]
-    layouts = dict(work.layouts) | {n: contiguous(n.shape) for n in rows}
-    one = Work(
-        (*rows, *(work.outputs[k] for k in first)),
-        work.inputs,
-        layouts,
-        (*rows, *(roots[k] for k in first)),
-        sizes=work.sizes,
-    )
-    ends = _with(tuple(roots[k] for k in last), work.inputs, ahead)
-    two = Work(tuple(work.outputs[k] for k in last), work.inputs | frozenset(rows), layouts, ends, sizes=work.sizes)
+    one = work.before(rows, late)
+    ends = replaced(tuple(roots[k] for k in last), work.inputs, ahead)
+    two = Work(tuple(work.outputs[k] for k in last), work.inputs | frozenset(rows), one.layouts, ends, sizes=work.sizes)
     return (one, two) if sizes_of(inside(ends, two.inputs), two.outputs) is not None else ()
-
-
-def _above(nodes: Iterable[Node], some: Iterable[Node]) -> set[Node]:
-    """`some` and what is computed from them."""
-    found = set(some)
-    for n in nodes:
-        if not found.isdisjoint(n.inputs):
-            found.add(n)
-    return found
-
-
-def _with(roots: tuple[Node, ...], inputs: frozenset[Node], other: Mapping[Node, Node]) -> tuple[Node, ...]:
-    """The roots with other nodes in place of some."""
-    made = dict(other)
-    for n in inside(roots, inputs | frozenset(other)):
-        made[n] = with_inputs(n, tuple(made.get(i, i) for i in n.inputs))
-    return tuple(made.get(r, r) for r in roots)

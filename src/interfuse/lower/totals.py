@@ -9,10 +9,9 @@ the region's inputs. No second kernel reads the rows again.
 from __future__ import annotations
 
 from interfuse.ir.index import product, unwrap
-from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
 from interfuse.ir.ops import ELEMENTWISE, REDUCES, SCANS, TABLE
-from interfuse.lower.domain import digits_of, domain_of, inside, reduced
+from interfuse.lower.domain import above, digits_of, domain_of, inside, reduced
 from interfuse.lower.split import split
 from interfuse.lower.target import Target
 from interfuse.lower.work import Work
@@ -36,27 +35,19 @@ def totals(work: Work, target: Target) -> tuple[Work, ...]:
     count = unwrap(rows * inner)
     if any(kinds[n][1] != count or kinds[n][2] != 1 for n in ends):
         return ()
-    late = _above(nodes, set(ends))
-    early = _above(nodes, {n for n in kinds if n not in ends})
+    late = above(nodes, set(ends))
+    early = above(nodes, {n for n in kinds if n not in ends})
     taken = dict.fromkeys(_narrowest(n.inputs[0], work.inputs) for n in ends if n.inputs[0] not in late)
     given = tuple(n for n in taken if n in early or _narrows(n, work.inputs))
     if early.isdisjoint(given):
         return ()
-    first = [k for k, r in enumerate(roots) if r not in late]
     last = [k for k, r in enumerate(roots) if r in late]
     rest = inside([roots[k] for k in last], work.inputs | frozenset(given))
     if not given or any(n in kinds and n not in ends for n in rest) or any(product(g.shape) != count for g in given):
         return ()
-    layouts = dict(work.layouts) | {g: contiguous(g.shape) for g in given}
-    one = Work(
-        (*given, *(work.outputs[k] for k in first)),
-        work.inputs,
-        layouts,
-        (*given, *(roots[k] for k in first)),
-        sizes=work.sizes,
-    )
+    one = work.before(given, late)
     two = Work(
-        tuple(work.outputs[k] for k in last), work.inputs | frozenset(given), layouts, tuple(roots[k] for k in last)
+        tuple(work.outputs[k] for k in last), work.inputs | frozenset(given), one.layouts, tuple(roots[k] for k in last)
     )
     return one, *(split(two, target) or (two,))
 
@@ -82,12 +73,3 @@ def _narrows(node: Node, inputs: frozenset[Node]) -> bool:
     """True where a value is fewer bytes than what it is made of: the one program of the totals reads it sooner."""
     read = {i for n in inside((node,), inputs) for i in n.inputs if i in inputs and i.size == node.size}
     return node not in inputs and sum(i.dtype.bytes for i in read) > node.dtype.bytes
-
-
-def _above(nodes: list[Node], some: set[Node]) -> set[Node]:
-    """`some` and what is computed from them."""
-    found = set(some)
-    for n in nodes:
-        if not found.isdisjoint(n.inputs):
-            found.add(n)
-    return found

@@ -5,12 +5,12 @@ families lower.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir.index import Dim, wrap
-from interfuse.ir.layout import Layout
+from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node
 from interfuse.lower.axes import power
 from interfuse.lower.kernel import PART, Axis, Role
@@ -54,3 +54,17 @@ class Work:
         if len(counts) > 1:
             raise UnsupportedError(f"reduces {sorted(counts)} parts ahead: one kernel joins as many of each")
         return tuple(Axis(PART, n, Role.TILE, power(n)) for n in counts)
+
+    def before(self, given: Sequence[Node], late: Collection[Node]) -> Work:
+        """The work of a kernel that another one follows: it computes what that one is `given`, one dense buffer each,
+        and all outputs but those whose roots come `late`.
+        """
+        roots = self.roots or self.outputs
+        first = [k for k, r in enumerate(roots) if r not in late]
+        return Work(
+            (*given, *(self.outputs[k] for k in first)),
+            self.inputs,
+            dict(self.layouts) | {n: contiguous(n.shape) for n in given},
+            (*given, *(roots[k] for k in first)),
+            sizes=self.sizes,
+        )

@@ -100,10 +100,8 @@ class Launcher:
         known = self._compiled.get((index,))
         if known is None or index != torch._C._cuda_getDevice():
             return False
-        words = [t.data_ptr() for t in tensors]
-        if any(word % VECTOR_BYTES for word in words):
-            return False
-        return known(self.source.grid, words, _stream(index))  # type: ignore[arg-type]
+        words = _words(tensors)
+        return words is not None and known(self.source.grid, words, _stream(index))  # type: ignore[arg-type]
 
     def launch(self, grid: int, arguments: Sequence[Any], constants: Mapping[str, int], device: torch.device) -> None:
         """Launch so many programs on these arguments, with `constants` beside or instead of its own. LaunchError as
