@@ -8,14 +8,19 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
+from torch.profiler import ProfilerActivity, profile
 
 from interfuse.base.knobs import override
 from interfuse.base.record import Record
 from interfuse.driver.backend import Backend
 from interfuse.driver.options import read
+from interfuse.plan.plan import Region
 from interfuse.run import memory
 from interfuse.run.memory import peak_bytes
 from interfuse.run.program import Program
+from interfuse.run.providers import available
+from interfuse.tune import race
+from interfuse.tune.race import Result
 
 pytestmark = pytest.mark.usefixtures("empty_cache", "no_gradients")
 
@@ -104,6 +109,32 @@ def ordered(program: Program, given: tuple[torch.Tensor, ...]) -> list[torch.Ten
         k = next(k for k, t in enumerate(left) if tuple(t.shape) == i.node.shape)
         found.append(left.pop(k))
     return found
+
+
+def test_a_small_model_holds_no_workspace_that_eager_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    def routine(region: Region, result: Result) -> tuple[int, str]:
+        return next((k for k, c in enumerate(region.candidates) if c.family == "provider"), 0), "as told"
+
+    monkeypatch.setattr(race, "decide", routine)
+    model, x = nn.Sequential(nn.Linear(1024, 8), nn.GELU(), nn.Linear(8, 8)).eval(), torch.randn(16, 1024)
+    backend = Backend(read(None, {}))
+    fast = torch.compile(model, backend=backend, dynamic=False)
+    with override(race=True):
+        fast(x)
+    record = backend.compiled[-1].record
+    told = [e.facts for e in record.of("race") if "workspace" in e.facts["reason"]]
+    assert peak_bytes(lambda: fast(x)) <= peak_bytes(lambda: model(x))
+    if available("onednn.linear", "f32", "cpu") is None and peak_bytes(lambda: model(x)) < 1 << 16:
+        assert told and told[0]["chosen"].startswith("library"), "oneDNN packs 64 columns of the weight a thread"
+
+
+def test_a_profiled_thread_measures_no_needs() -> None:
+    model, x = nn.Sequential(nn.Linear(24, 8), nn.GELU()).eval(), torch.randn(16, 24)
+    with profile(activities=[ProfilerActivity.CPU]):
+        backend = Backend(read(None, {"race": True}))
+        got = torch.compile(model, backend=backend, dynamic=False)(x)
+    assert not backend.compiled[-1].record.of("fallback")
+    torch.testing.assert_close(got, model(x))
 
 
 @pytest.mark.skipif(memory._mkl() is None, reason="this PyTorch is without MKL")

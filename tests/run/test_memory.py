@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from interfuse.run.memory import peak_bytes
 
@@ -29,3 +32,12 @@ def test_what_a_first_call_keeps_does_not_count() -> None:
         return torch.empty(16)
 
     assert peak_bytes(caching) == 64
+
+
+def test_another_threads_profiler_is_left_alone() -> None:
+    x = torch.randn(64)
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(peak_bytes, lambda: x + x).result() == x.nbytes
+        torch.neg(x)
+    assert "aten::neg" in [e.name for e in seen.events()]

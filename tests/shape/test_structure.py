@@ -56,9 +56,7 @@ LONG_FILES: dict[str, tuple[int, str]] = {
 LONG_FUNCTIONS: dict[str, tuple[int, str]] = {}
 """"file::function": (lines allowed, reason)."""
 
-ENVIRONMENT_READERS: dict[str, str] = {
-    "run/memory.py": "PyTorch's profiler takes from it alone that it shall be quiet",
-}
+ENVIRONMENT_READERS: dict[str, str] = {}
 """File under src/interfuse that may touch os.environ, with the reason (handing a child process its environment)."""
 
 FILE_LINES, FUNCTION_LINES = 400, 60

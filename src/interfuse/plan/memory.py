@@ -17,11 +17,22 @@ from interfuse.plan.flow import OUTPUT, Flow
 
 
 @dataclass(frozen=True)
+class Need:
+    """What running something was measured to need beside what it reads: bytes held `once`, results and workspaces, and
+    bytes that a library has `kept` since.
+    """
+
+    once: int
+    kept: int = 0
+
+
+@dataclass(frozen=True)
 class Peak:
-    """The most bytes held at once, and the buffers held there."""
+    """The most bytes held at once, the buffers held there, and the calls that run then."""
 
     bytes: int
     held: tuple[Node, ...]
+    calls: frozenset[int] = frozenset()
 
 
 def node_bytes(node: Node, sizes: Mapping[str, int]) -> int:
@@ -29,38 +40,42 @@ def node_bytes(node: Node, sizes: Mapping[str, int]) -> int:
     return node.dtype.bytes * at_sizes(node.size, sizes)
 
 
-def peak(order: Sequence[frozenset[int]], flow: Flow) -> Peak:
-    """The peak of running the sets of calls in `order`."""
-    order = [part for calls in order for part in _one_by_one(calls, flow)]
-    position_of = {k: i for i, calls in enumerate(order) for k in calls}
+def peak(order: Sequence[frozenset[int]], flow: Flow, needs: Mapping[frozenset[int], int] | None = None) -> Peak:
+    """The peak of running the sets of calls in `order`. `needs` gives bytes that some of them were measured to hold at
+    once beside what is there when they begin.
+    """
+    parts = [(part, calls) for calls in order for part in _one_by_one(calls, flow)]
+    position_of = {k: i for i, (part, _) in enumerate(parts) for k in part}
     last = {
         n: max((INF if r == OUTPUT else position_of[r] for r in readers), default=-1)
         for n, readers in flow.readers.items()
     }
-    sizes = dict(flow.graph.hints)
+    sizes, needs = dict(flow.graph.hints), dict(needs or {})
     live: dict[Node, None] = {}
-    most, at_most = 0, tuple[Node, ...]()
+    most = Peak(0, ())
     held = 0
-    for i, calls in enumerate(order):
+    for i, (part, calls) in enumerate(parts):
         made = [
             n
-            for k in sorted(calls)
+            for k in sorted(part)
             for n in flow.graph.calls[k].outs
-            if n is not None and flow.producer.get(n) == k and not _stays_inside(n, calls, flow)
+            if n is not None and flow.producer.get(n) == k and not _stays_inside(n, part, flow)
         ]
         live.update(dict.fromkeys(made))
-        held += sum(node_bytes(n, sizes) for n in made)
-        if held > most:
-            most, at_most = held, tuple(live)
+        made_bytes = sum(node_bytes(n, sizes) for n in made)
+        now = held + max(made_bytes, needs.pop(calls, 0))
+        held += made_bytes
+        if now > most.bytes:
+            most = Peak(now, tuple(live), calls)
         for n in [n for n in live if last.get(n, -1) <= i]:
             del live[n]
             held -= node_bytes(n, sizes)
-    return Peak(most, at_most)
+    return most
 
 
-def eager_peak(flow: Flow) -> int:
-    """Bytes at the peak of the calls one by one."""
-    return peak([frozenset((k,)) for k in flow.needed], flow).bytes
+def eager_peak(flow: Flow, needs: Mapping[frozenset[int], int] | None = None) -> int:
+    """Bytes at the peak of the calls one by one; `needs` as for `peak`."""
+    return peak([frozenset((k,)) for k in flow.needed], flow, needs).bytes
 
 
 def _one_by_one(calls: frozenset[int], flow: Flow) -> list[frozenset[int]]:

@@ -1,28 +1,29 @@
 """Peak memory of a call. In: a function. Out: the most bytes allocated at one time above what lived before it.
 
-On CUDA the allocator counts; on the CPU PyTorch's profiler reports every allocation and release of its allocator, in
-order, and pages that the pool keeps idle between calls count from the start. oneDNN's workspaces come from that
-allocator. MKL's do not, and MKL keeps them between calls: what a call needs of them is asked of MKL and counts from the
-start, too. What other libraries allocate behind PyTorch's back is not seen.
+On CUDA the allocator counts; on the CPU PyTorch's profiler of one thread reports every allocation and release of its
+allocator, in order (the profiler over Kineto is the process's, and the user may need it), and pages that the pool keeps
+idle between calls count from the start. oneDNN's workspaces come from that allocator. MKL's do not, and MKL keeps them
+between calls: what a call needs of them is asked of MKL and counts from the start, too. What other libraries allocate
+behind PyTorch's back is not seen.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch._C._autograd import DeviceType
-from torch.profiler import ProfilerActivity, profile
+from torch._C._autograd import _disable_profiler_legacy, _enable_profiler_legacy
+from torch._C._profiler import ProfilerConfig, ProfilerState, _ExperimentalConfig
 
+from interfuse.plan.memory import Need
 from interfuse.run.pool import SHARED
 
-MEMORY_EVENT = "[memory]"
-"""The name that the profiler gives to an allocation or release."""
+_MEMORY_EVENT = "memory_alloc"
+"""What the profiler calls an allocation or release."""
 
 
 def peak_bytes(function: Callable[[], Any], warmups: int = 2) -> int:
@@ -33,7 +34,27 @@ def peak_bytes(function: Callable[[], Any], warmups: int = 2) -> int:
     SHARED.clear()  # what other programs left is not this function's
     for _ in range(warmups):
         function()
-    return SHARED.idle_bytes + _with_workspaces(_host_peak, function) + _cuda_peak(function)
+    host = host_need(function)
+    return SHARED.idle_bytes + host.once + host.kept + _cuda_peak(function)
+
+
+def host_need(function: Callable[[], Any]) -> Need:
+    """What a call of `function`, whose workspaces exist, needs on the CPU. RuntimeError while this thread is
+    profiled.
+    """
+    mkl = _mkl()
+    if mkl is None:
+        return Need(_host_peak(function), 0)
+    give_back, peak = mkl
+    give_back()
+    peak(_MKL_ON)
+    peak(_MKL_RESET)
+    left = peak(_MKL_RESET)  # by threads that are gone
+    try:
+        once = _host_peak(function)
+        return Need(once, peak(_MKL_RESET) - left)
+    finally:
+        peak(_MKL_OFF)
 
 
 def _cuda_peak(function: Callable[[], Any]) -> int:
@@ -68,30 +89,16 @@ _MKL_OFF, _MKL_ON, _MKL_RESET = 0, 1, -1
 """What MKL is told of the peak: no longer to keep count of it, to keep count, to report it and begin anew."""
 
 
-def _with_workspaces(measure: Callable[[Callable[[], Any]], int], function: Callable[[], Any]) -> int:
-    """What `measure` finds of `function`, and the workspaces that MKL needed meanwhile."""
-    mkl = _mkl()
-    if mkl is None:
-        return measure(function)
-    give_back, peak = mkl
-    give_back()
-    peak(_MKL_ON)
-    peak(_MKL_RESET)
-    kept = peak(_MKL_RESET)  # by threads that are gone
-    try:
-        return measure(function) + peak(_MKL_RESET) - kept
-    finally:
-        peak(_MKL_OFF)
-
-
 def _host_peak(function: Callable[[], Any]) -> int:
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # read once by the profiler, which tells of each start and stop
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+    _enable_profiler_legacy(ProfilerConfig(ProfilerState.CPU, False, True, False, False, False, _ExperimentalConfig()))
+    try:
         function()
-    events = [e for e in seen.profiler.kineto_results.events() if e.name() == MEMORY_EVENT]
+    finally:
+        threads = _disable_profiler_legacy()
+    first = threads[0][0]
     live = peak = 0
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        if event.device_type() == DeviceType.CPU:
-            live += event.nbytes()
+    for event in sorted((e for events in threads for e in events), key=first.cpu_elapsed_us):
+        if str(event.kind()) == _MEMORY_EVENT:
+            live += event.cpu_memory_usage()
             peak = max(peak, live)
     return peak

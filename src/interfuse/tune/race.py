@@ -1,7 +1,8 @@
 """The race: candidates of a region measured. In: a plan with its kernels built. Out: the same plan, decided.
 
 Each candidate runs alone on made-up inputs. Those less accurate than the contract allows are out; among the rest the
-fastest wins, ties go to fewer launches, and the library keeps what is not beaten. Results go into the store under a key
+fastest wins, ties go to fewer launches, and the library keeps what is not beaten; then regions whose routines need more
+workspace than eager's memory has room for go back to the library. Results go into the store under a key
 of the region's text and the device, so an equal region, here or in a later process, is not measured again.
 """
 
@@ -14,15 +15,19 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch._C._autograd import _profiler_enabled
 
 from interfuse.base.knobs import Knobs
 from interfuse.base.record import Record
 from interfuse.base.store import Store
 from interfuse.build.contents import results
 from interfuse.ir.graph import Graph
-from interfuse.plan.plan import Plan, Region
+from interfuse.plan.memory import Need
+from interfuse.plan.plan import Plan, ProviderStep, Region
+from interfuse.plan.workspaces import keep_to_eagers_workspaces
 from interfuse.run.assemble import results_of
 from interfuse.run.launch import Launcher
+from interfuse.run.memory import host_need
 from interfuse.run.program import subject
 from interfuse.run.real import real_tensors
 from interfuse.tune import trial
@@ -43,8 +48,8 @@ DYNAMIC = "sizes change between calls and the example does not tell them: not me
 
 @dataclass
 class Result:
-    """What a race found, by candidate label: times, errors, why a candidate is out; `judged` by float64 or eager, at
-    these `sizes` where they change between calls.
+    """What a race found, by candidate label: times, errors, why a candidate is out, memory where routines with
+    workspaces are among them; `judged` by float64 or eager, at these `sizes` where they change between calls.
     """
 
     times: dict[str, Timing] = field(default_factory=dict)
@@ -52,6 +57,7 @@ class Result:
     out: dict[str, str] = field(default_factory=dict)
     judged: str = "float64"
     sizes: dict[str, int] = field(default_factory=dict)
+    needs: dict[str, Need] = field(default_factory=dict)
 
     @property
     def steady(self) -> bool:
@@ -72,6 +78,7 @@ class Result:
                 dict(value["out"]),
                 str(value["judged"]),
                 dict(value["sizes"]),
+                {k: Need(**v) for k, v in value["needs"].items()},
             )
         except (KeyError, TypeError, AttributeError):
             return None
@@ -94,7 +101,7 @@ def race_plan(
     """
     store = results(knobs, record)
     deadline = time.perf_counter() + knobs.race_seconds
-    regions, seen = [], dict[str, Result]()
+    regions, needs, seen = list[Region](), list[dict[str, Need]](), dict[str, Result]()
     pool = knobs.pool_mib << 20
     try:
         for position, region in enumerate(plan.regions):
@@ -108,9 +115,17 @@ def race_plan(
                 region, plan.graph, launchers, device, store, left, record, key, name, seen, pool, probe_key
             )
             regions.append(decided)
+            needs.append(seen[key].needs if key in seen else {})
     finally:
         store.close()
-    return replace(plan, regions=tuple(regions))
+    raced = replace(plan, regions=tuple(regions))
+    kept = keep_to_eagers_workspaces(raced, needs)
+    for position, (before, after) in enumerate(zip(raced.regions, kept.regions, strict=True)):
+        if before is not after:
+            name = subject(plan, position)
+            told_of = next(e.facts for e in reversed(record.of("race")) if e.subject == name)
+            record.add("race", name, **{**told_of, "chosen": after.choice.label, "reason": after.reason})
+    return kept
 
 
 def race(
@@ -220,14 +235,12 @@ def measured(
             if found.ok or k == library:
                 runs[candidate.label] = k
             else:
-                result.out[candidate.label] = (
-                    "gives other values"
-                    if found.share >= WORST
-                    else (f"its error is {found.share:.2f} times what is allowed")
-                )
+                off = f"its error is {found.share:.2f} times what is allowed"
+                result.out[candidate.label] = "gives other values" if found.share >= WORST else off
         del eager, exact
         if len(runs) < 2:
             return result
+        result.needs = _needs(region, own, launchers, device, runs, inputs)
         # On a GPU graph replay allocates nothing, so results in memory of their own cost no more.
         timed, timed_in = trial.in_place(whole, graph) if device.type == "cpu" else (region, own)
         if timed_in.inputs != own.inputs:
@@ -241,6 +254,24 @@ def measured(
             again = compare(works, device, ROUNDS, seconds, cold=False)
             result.times = {label: t.mixed(again[label]) for label, t in result.times.items()}
     return result
+
+
+def _needs(
+    region: Region,
+    own: Graph,
+    launchers: Mapping[str, Launcher],
+    device: torch.device,
+    runs: Mapping[str, int],
+    inputs: list[torch.Tensor],
+) -> dict[str, Need]:
+    """What each candidate that `runs` needs, where a routine is one on a CPU; nothing while the user profiles this
+    thread, for one profiler is all that a thread can have.
+    """
+    routines = any(isinstance(s, ProviderStep) for c in region.candidates for s in c.steps)
+    if device.type != "cpu" or not routines or _profiler_enabled():
+        return {}
+    works = {label: partial(trial.program(region, own, k, launchers), *inputs) for label, k in runs.items()}
+    return {label: host_need(work) for label, work in works.items()}
 
 
 def exact_of(region: Region, own: Graph, library: int, inputs: list[torch.Tensor]) -> list[Any] | None:
