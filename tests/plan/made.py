@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from interfuse.base.record import Record
 from interfuse.capture.decompositions import table
@@ -21,8 +22,8 @@ from interfuse.plan.planner import plan
 PROFILE = find("CPU avx512")
 
 
-def captured(f: Callable[..., Any], *inputs: torch.Tensor) -> Graph:
-    """The graph of `f`, with the passes run."""
+def captured(f: Callable[..., Any], *inputs: torch.Tensor, gradients: bool = False) -> Graph:
+    """The graph of `f`, with the passes run; with `gradients` that of its forward pass."""
     found: list[Graph] = []
 
     def keep(gm: torch.fx.GraphModule, given: list[torch.Tensor]) -> Any:
@@ -30,8 +31,10 @@ def captured(f: Callable[..., Any], *inputs: torch.Tensor) -> Graph:
         return gm.forward
 
     torch._dynamo.reset()
-    with torch.no_grad():
-        torch.compile(f, backend=aot_autograd(fw_compiler=keep, decompositions=table()), dynamic=False)(*inputs)
+    with torch.set_grad_enabled(gradients):
+        partition = min_cut_rematerialization_partition
+        backend = aot_autograd(fw_compiler=keep, decompositions=table(), partition_fn=partition)
+        torch.compile(f, backend=backend, dynamic=False)(*inputs)
     graph = found[0]
     for _, run in PASSES:
         graph = run(graph)

@@ -9,9 +9,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from interfuse.base.record import Record
+from interfuse.lower.target import CPU
 from interfuse.plan.flow import analyse
-from interfuse.plan.memory import peak, suspects
-from tests.plan.made import captured, planned
+from interfuse.plan.memory import eager_peak, peak, suspects
+from interfuse.plan.planner import plan
+from tests.plan.made import PROFILE, captured, planned
 
 A, B, C, X = torch.randn(256, 8), torch.randn(256, 8), torch.randn(8, 256), torch.randn(64, 128)
 W = torch.randn(128, 128)
@@ -34,8 +37,27 @@ def test_a_merge_that_would_hold_two_products_is_undone() -> None:
     flow = analyse(plan.graph)
     eager = peak([frozenset((k,)) for k in flow.needed], flow)
     assert peak([frozenset(r.calls) for r in plan.regions], flow).bytes <= eager.bytes
-    assert [r.name for r in plan.regions] == ["linear", "sum", "linear", "sum", "add"]
+    assert [r.name for r in plan.regions] == ["linear", "sum", "linear", "sum+add"]
     assert any("held at once" in r["reason"] for e in record.of("region") for r in e.facts["rejected"])
+
+
+@pytest.mark.parametrize(("steps", "most"), [(26, 8), (41, 10), (52, 10)])
+def test_a_region_that_holds_too_much_is_halved(steps: int, most: int) -> None:
+    """Of a ladder's last steps the forward pass keeps everything, so the region that makes it all passes eager's peak
+    by one value: where it ends, steps run one by one, before that in regions twice as large each.
+    """
+
+    def ladder(low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+        for _ in range(steps):
+            low, high = low + high, torch.tanh(high) * low
+        return high
+
+    graph = captured(ladder, torch.randn(8, requires_grad=True), torch.randn(8, requires_grad=True), gradients=True)
+    regions = plan(graph, CPU, PROFILE, Record()).regions
+    flow = analyse(graph)
+    assert len(graph.calls) >= 3 * steps - 1
+    assert len(regions) <= most
+    assert peak([frozenset(r.calls) for r in regions], flow).bytes <= eager_peak(flow)
 
 
 def test_a_product_and_its_activation_stay_together_where_memory_is_short() -> None:

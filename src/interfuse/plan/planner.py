@@ -159,7 +159,9 @@ def _join_writes(groups: Grouping, context: Context, rejected: list[tuple[frozen
 
 
 def _keep_to_eagers_memory(former: Former, flow: Flow, rejected: list[tuple[frozenset[int], str]]) -> None:
-    """Split regions until running them needs no more memory at once than the calls one by one."""
+    """Break regions up until running them needs no more memory at once than the calls one by one. Each time the parts
+    are smaller, so this ends.
+    """
     groups = former.groups
     eager = eager_peak(flow)
     order = groups.ordered()
@@ -171,16 +173,9 @@ def _keep_to_eagers_memory(former: Former, flow: Flow, rejected: list[tuple[froz
         best = min(trials, default=None, key=lambda trial: trial[:2])
         if best is None or best[0] >= found.bytes:
             return
-        calls = best[2]
-        groups.split(calls)
-        rejected.append((calls, f"together {found.bytes} bytes would be held at once, eager holds {eager}"))
-        # Parts that read each other may well go together; what had been joined for a common operand stays apart.
-        former.join_makers(calls)
+        rejected.append((best[2], f"together {found.bytes} bytes would be held at once, eager holds {eager}"))
+        former.break_up(best[2])
         order = groups.ordered()
-        if peak(order, flow).bytes >= found.bytes:
-            for group in [g for g in order if g <= calls and len(g) > 1]:
-                groups.split(group)
-            order = groups.ordered()
 
 
 def _region(

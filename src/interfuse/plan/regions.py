@@ -167,6 +167,21 @@ class Former:
                 if maker in among and not self._is_closed(maker, k):
                     self._attempt(maker, k)
 
+    def break_up(self, calls: frozenset[int]) -> None:
+        """Make several regions of one, as large as may be: what had been joined for a common operand stays apart; if
+        all parts read each other, two that hand on little.
+        """
+        self.groups.split(calls)
+        self.join_makers(calls)
+        if calls in self.groups.members.values():
+            self.groups.split(calls)
+            order = sorted(calls)
+            middle, reach = len(order) // 2, len(order) // 4
+            cuts = sorted(range(middle - reach, middle + reach + 1), key=lambda n: abs(n - middle))
+            best = min((n for n in cuts if n), key=lambda n: self._handed_on(frozenset(order[:n])))
+            self.join_makers(order[:best])
+            self.join_makers(order[best:])
+
     def _is_closed(self, maker: int, k: int) -> bool:
         """True where the group of `maker` takes no more readers. A full one is closed where the next call comes, behind
         the call from which the fewest bytes are handed on; the calls after that one begin the next group.
