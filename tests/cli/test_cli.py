@@ -155,6 +155,20 @@ def test_doctor_says_what_to_do(tmp_path: Path) -> None:
     assert "run interfuse cache verify" in damaged.found
 
 
+def test_doctor_says_where_memory_counters_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_module, "_gpu", lambda: Finding("GPU", "ok", "a GPU"))
+    monkeypatch.setattr(doctor_module, "_run", lambda *command: (False, ""))
+    program = tmp_path / "my-ncu"
+    program.write_text("")
+    program.chmod(0o755)
+    there, absent = (examine(Knobs(ncu=name, cache=False))[6] for name in (str(program), "no-such-ncu"))
+    assert (there.subject, there.state, there.found) == ("memory counters", "ok", str(program))
+    assert (absent.state, absent.found) == ("note", "there is no no-such-ncu")
+    assert "INTERFUSE_NCU" in absent.remedy
+    monkeypatch.setattr(doctor_module, "_gpu", lambda: Finding("GPU", "note", "none"))
+    assert "memory counters" not in [f.subject for f in examine(Knobs(cache=False))]
+
+
 @pytest.mark.parametrize(("state", "status"), [("ok", 0), ("note", 0), ("missing", 1)])
 def test_doctors_status_says_whether_something_needed_is_missing(
     monkeypatch: pytest.MonkeyPatch, state: str, status: int

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,7 @@ import torch
 
 from interfuse.base.errors import CounterError
 from interfuse.base.knobs import current, override
+from interfuse.device import ncu
 from interfuse.device.table import find
 from interfuse.driver import counters
 from interfuse.driver.begin import begin
@@ -105,10 +108,48 @@ def test_what_ncu_will_not_do_is_one_sentence(tmp_path: Path, says: str, status:
 
 @pytest.mark.usefixtures("cuda")
 def test_a_machine_without_ncu_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counters, "USUAL_PLACE", tmp_path / "ncu")
+    monkeypatch.setattr(ncu, "USUAL_PLACE", tmp_path / "ncu")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CounterError, match="install Nsight Compute"):
         count(_elsewhere(_compiled()), "a:b", current())
+
+
+@pytest.mark.usefixtures("cuda")
+@pytest.mark.parametrize("why", [subprocess.TimeoutExpired, KeyboardInterrupt])
+def test_the_watched_process_ends_with_the_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: type[BaseException]
+) -> None:
+    """ncu begins the model's process and is all that we know of it: both are gone before the error is told."""
+    begun = tmp_path / "begun"
+    program = tmp_path / "ncu"
+    program.write_text(f"#!/bin/sh\nsleep 60 &\necho $! > {begun}\nwait\n")
+    program.chmod(0o755)
+    wait = subprocess.Popen.communicate
+
+    def communicate(self: subprocess.Popen[str], input: None = None, timeout: float | None = None) -> object:
+        if timeout != counters.SECONDS:
+            return wait(self, input, timeout)
+        while not begun.exists() or not begun.read_text():
+            time.sleep(0.01)
+        raise KeyboardInterrupt if why is KeyboardInterrupt else subprocess.TimeoutExpired("ncu", 900)
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", communicate)
+    with override(ncu=str(program)), pytest.raises((CounterError, KeyboardInterrupt)):
+        count(_elsewhere(_compiled()), "a:b", current())
+    child = int(begun.read_text())
+    for _ in range(500):
+        if not _runs(child):
+            return
+        time.sleep(0.01)
+    raise AssertionError("the process that ncu began still runs")
+
+
+def _runs(process: int) -> bool:
+    """True until it has ended, be it that nobody has asked for its status yet."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_a_model_on_the_cpu_has_no_counters() -> None:
@@ -131,10 +172,13 @@ def test_every_way_of_a_region_runs_between_marks() -> None:
     tried = run_marked(made, lambda: order.append("fills"), mark)
     plan = made[0].stages.plans["build"]
     assert tried == [(0, "0:" + plan.regions[0].name, c.label) for c in plan.regions[0].candidates]
-    assert [MARK.fullmatch(n).groups() for n in names] == [  # type: ignore[union-attr]
+    assert names[0] == "interfuse begins"
+    assert MARK.fullmatch(names[0]) is None
+    assert [MARK.fullmatch(n).groups() for n in names[1:]] == [  # type: ignore[union-attr]
         (kind, str(k)) for k in range(len(tried)) for kind in ("region", "after")
     ]
-    assert order[:6] == ["fills", "begins", "ends", "begins", "fills", "ends"]
+    assert order[:3] == ["begins", "fills", "ends"]
+    assert order[3:9] == ["fills", "begins", "ends", "begins", "fills", "ends"]
 
 
 def test_the_choices_of_a_compile_can_be_made_again(tmp_path: Path) -> None:

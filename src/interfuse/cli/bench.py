@@ -14,7 +14,7 @@ from interfuse.cli.common import Json, Off, Race, Target, case_of, chosen, comma
 def bench(
     target: Target,
     json: Json = None,
-    peer: Annotated[list[str] | None, typer.Option(help="another compiler to time beside: inductor")] = None,
+    peer: Annotated[list[str] | None, typer.Option(help="time another compiler beside: inductor (repeatable)")] = None,
     rounds: Annotated[int, typer.Option(min=1, help="timed runs of each contender, taking turns")] = 30,
     race: Race = None,
     off: Off = None,

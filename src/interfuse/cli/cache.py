@@ -8,7 +8,7 @@ from rich.table import Table
 from interfuse.base.knobs import current
 from interfuse.build.contents import contents
 from interfuse.cli.common import command, note, output, progress
-from interfuse.report.figures import figure
+from interfuse.report.figures import counted, figure
 from interfuse.report.table import MIB
 
 app = typer.Typer(help="Built kernels and race results: list, size, clear, verify.", no_args_is_help=True)
@@ -38,8 +38,8 @@ def size() -> None:
     """Say how many kernels and race results are kept, and the bytes that they take."""
     knobs = current()
     kept = contents(knobs)
-    kernels, results = len(kept.kernels()), kept.results()
-    typer.echo(f"{knobs.cache_dir}: {kernels} kernels, {results} race results, {figure(kept.size() / MIB)} MiB")
+    kernels, results = counted(len(kept.kernels()), "kernel"), counted(kept.results(), "race result")
+    typer.echo(f"{knobs.cache_dir}: {kernels}, {results}, {figure(kept.size() / MIB)} MiB")
 
 
 @app.command()
@@ -47,7 +47,7 @@ def size() -> None:
 def clear() -> None:
     """Remove every kernel and race result; models build and measure what they need again."""
     kernels, results = contents(current()).clear()
-    typer.echo(f"removed {kernels} kernels and {results} race results")
+    typer.echo(f"removed {counted(kernels, 'kernel')} and {counted(results, 'race result')}")
 
 
 @app.command()
@@ -62,4 +62,5 @@ def verify() -> None:
         note(sentence)
     if found:
         raise typer.Exit(1)
-    typer.echo(f"{len(kept.kernels())} kernels and {kept.results()} race results are whole")
+    kernels, results = counted(len(kept.kernels()), "kernel"), counted(kept.results(), "race result")
+    typer.echo(f"{kernels} and {results} are whole")

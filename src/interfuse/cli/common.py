@@ -123,10 +123,7 @@ def case_of(target: str) -> Case:
     OptionError and ModelError as `interfuse.load`, CompilerMissingError without a compiler for a model on the CPU,
     CacheError where the cache folder cannot be used.
     """
-    knobs = current()
-    with importing():
-        load, _ = interfuse.load, interfuse.compile  # PyTorch takes its time
-    case = load(target)
+    knobs, case = current(), loaded(target)
     if knobs.disable or not knobs.fuse:
         return case
     if case.device == "cpu":
@@ -137,6 +134,13 @@ def case_of(target: str) -> Case:
             "INTERFUSE_USE_CACHE=0 to do without."
         )
     return case
+
+
+def loaded(target: str) -> Case:
+    """The model that `target` names. OptionError and ModelError as `interfuse.load`."""
+    with importing():
+        load, _ = interfuse.load, interfuse.compile  # PyTorch takes its time
+    return load(target)
 
 
 def chosen(race: bool | None, off: list[str] | None) -> dict[str, Any]:

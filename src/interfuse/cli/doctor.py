@@ -25,6 +25,8 @@ from interfuse.base.errors import CacheError
 from interfuse.base.knobs import Knobs, current
 from interfuse.build.contents import contents
 from interfuse.cli.common import command, output, progress
+from interfuse.device.ncu import REMEDY, find_ncu
+from interfuse.report.figures import counted
 
 TORCH = "import torch; print(torch.__version__)"
 TRITON = "import triton; print(triton.__version__)"
@@ -82,7 +84,9 @@ def examine(knobs: Knobs) -> list[Finding]:
     """Every finding about this machine, under these knobs."""
     python = Finding("Python", "ok", platform.python_version())
     version = Finding("Interfuse", "ok", interfuse.__version__)
-    return [version, python, _torch(), _compiler(knobs), _triton(), _gpu(), _cache(knobs), *_profiles()]
+    gpu = _gpu()
+    counters = [_counters(knobs)] if gpu.state == "ok" else []
+    return [version, python, _torch(), _compiler(knobs), _triton(), gpu, *counters, _cache(knobs), *_profiles()]
 
 
 def _run(*command: str) -> tuple[bool, str]:
@@ -144,6 +148,13 @@ def _gpu() -> Finding:
     return Finding("GPU", "note", "none that PyTorch sees", "models run on the CPU; check the driver if one is there")
 
 
+def _counters(knobs: Knobs) -> Finding:
+    found = find_ncu(knobs)
+    if found is None:
+        return Finding("memory counters", "note", f"there is no {knobs.ncu}", f"for NVIDIA GPUs, {REMEDY}")
+    return Finding("memory counters", "ok", found)
+
+
 def _profiles() -> list[Finding]:
     """What is known of each device that PyTorch sees; nothing where PyTorch is missing."""
     ok, said = _run(sys.executable, "-c", PROFILES)
@@ -166,7 +177,7 @@ def _cache(knobs: Knobs) -> Finding:
         )
     try:
         kept = contents(knobs)
-        held = f"{len(kept.kernels())} kernels, {kept.results()} race results"
+        held = f"{counted(len(kept.kernels()), 'kernel')}, {counted(kept.results(), 'race result')}"
     except CacheError as error:
         return Finding("cache", "missing", str(error))
     return Finding("cache", "ok", f"{knobs.cache_dir}, {held}")

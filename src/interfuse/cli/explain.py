@@ -14,7 +14,9 @@ from interfuse.cli.common import Json, Off, Race, Target, case_of, chosen, comma
 def explain(
     target: Target,
     json: Json = None,
-    peer: Annotated[list[str] | None, typer.Option(help="another compiler to measure beside: inductor")] = None,
+    peer: Annotated[
+        list[str] | None, typer.Option(help="measure another compiler beside: inductor (repeatable)")
+    ] = None,
     measure: Annotated[bool, typer.Option(help="run the model beside eager, or only plan, build and race")] = True,
     region: Annotated[str, typer.Option(help="show this region in full instead of the whole ledger")] = "",
     rounds: Annotated[int, typer.Option(min=1, help="timed runs of each contender")] = 30,

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import interfuse
-from interfuse.cli.common import Json, Off, Target, command, output, progress, write
+from interfuse.cli.common import Json, Off, Target, chosen, command, loaded, output, progress, write
 
 
 @command
@@ -19,7 +19,7 @@ def whatif(
 ) -> None:
     """Plan a model for GPUs that are not here: what would run on each, how long by prediction, registers and spills."""
     with progress() as watch:
-        case = interfuse.load(target)
+        case = loaded(target)
         found = interfuse.whatif(
             case.model,
             case.inputs,
@@ -27,7 +27,7 @@ def whatif(
             gpus=[name.strip() for part in gpu for name in part.split(",") if name.strip()],
             name=target,
             watch=watch,
-            **({"off": tuple(off)} if off else {}),
+            **chosen(None, off),
         )
     write(json, found.to_json())
     output().print(found, highlight=False, markup=False)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
-import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,11 +23,11 @@ import torch
 
 from interfuse.base.errors import CounterError
 from interfuse.base.knobs import Knobs
+from interfuse.device.ncu import REMEDY, find_ncu
 from interfuse.driver.compiler import Compiled
 from interfuse.tune.choice import Choice, chosen_so, lock_text
 
 READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
-USUAL_PLACE = Path("/usr/local/cuda/bin/ncu")
 SECONDS = 900
 """Longest that the watched process may take."""
 
@@ -96,12 +97,9 @@ def parse(text: str) -> dict[int, tuple[int, int]]:
 
 def _ncu(knobs: Knobs) -> str:
     """The program that reads counters. CounterError where there is none."""
-    found = shutil.which(knobs.ncu) or (str(USUAL_PLACE) if knobs.ncu == "ncu" and USUAL_PLACE.exists() else None)
+    found = find_ncu(knobs)
     if found is None:
-        raise CounterError(
-            f"there is no {knobs.ncu} to read memory counters with: install Nsight Compute, or name its ncu in "
-            "INTERFUSE_NCU."
-        )
+        raise CounterError(f"there is no {knobs.ncu} to read memory counters with: {REMEDY}.")
     return found
 
 
@@ -123,17 +121,28 @@ def _watched(
         options = {"race": False, "lock": str(lock), "off": knobs.off, "fuse": knobs.fuse}
         command += [sys.executable, "-c", CHILD, json.dumps(sys.path), str(tried), target, json.dumps(options)]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+            out, err = _run(command)
         except subprocess.TimeoutExpired:
             raise CounterError(f"reading memory counters took more than {SECONDS} s: give a smaller model.") from None
         except OSError as error:
             raise CounterError(f"{ncu} cannot be run ({error.strerror}): name another in INTERFUSE_NCU.") from None
-        said = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-        if "ERR_NVGPUCTRPERM" in said + done.stdout + done.stderr:
+        logged = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+        if "ERR_NVGPUCTRPERM" in logged + out + err:
             raise CounterError(f"no memory counters were read: {NOT_PERMITTED}.")
         if not tried.exists():
-            raise CounterError(f"no memory counters were read: {_complaint(done.stderr or said or done.stdout)}.")
-        return [tuple(row) for row in json.loads(tried.read_text(encoding="utf-8"))], said  # type: ignore[misc]
+            raise CounterError(f"no memory counters were read: {_complaint(err or logged or out)}.")
+        return [tuple(row) for row in json.loads(tried.read_text(encoding="utf-8"))], logged  # type: ignore[misc]
+
+
+def _run(command: Sequence[str]) -> tuple[str, str]:
+    """What the command writes. Whatever ends the waiting ends the process that it watches, too."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as ncu:
+        try:
+            return ncu.communicate(timeout=SECONDS)
+        except BaseException:
+            os.killpg(ncu.pid, signal.SIGKILL)
+            raise
 
 
 def _complaint(text: str) -> str:

@@ -152,7 +152,7 @@ def launches(call: Callable[[], Any], device: torch.device) -> int | None:
     """Kernels that one call launches, from the profiler; None on CPU, where nothing is launched."""
     if device.type != "cuda":
         return None
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as seen:
         call()
         torch.cuda.synchronize()
     kernels = [e for e in seen.events() if str(e.device_type).endswith("CUDA")]
