@@ -16,9 +16,9 @@ from collections.abc import Sequence
 
 from interfuse.base.text import Writer
 from interfuse.emit import cpp_prelude
-from interfuse.emit.cpp_facts import work_of
+from interfuse.emit.cpp_ahead import RowsAhead
+from interfuse.emit.cpp_facts import two_passes, work_of
 from interfuse.emit.cpp_names import entry
-from interfuse.emit.cpp_phases import Phases
 from interfuse.emit.cpp_types import VECTOR_BYTES, stored
 from interfuse.ir.index import product, unwrap
 from interfuse.lower.kernel import Kernel
@@ -45,7 +45,7 @@ def emit(kernel: Kernel, vector: str, streaming: frozenset[str] = frozenset()) -
     )
 
 
-class _Emitter(Phases):
+class _Emitter(RowsAhead):
     """Writes one kernel's function."""
 
     def __init__(self, kernel: Kernel, register_bytes: int, streaming: frozenset[str]) -> None:
@@ -136,7 +136,13 @@ class _Emitter(Phases):
         collapse = f" collapse({len(self.grid)})" if len(self.grid) > 1 else ""
         streams = self.streams()
         clause = f" if ({condition})" if condition not in ("true", "false") else ""
-        pieces = self.lane_pieces()
+        pieces, passes = self.lane_pieces(), two_passes(self.kernel, self.lane_axis, streams)
+        if passes is not None and condition != "false":
+            self.w.line(f"#pragma omp parallel{clause}")
+            with self.w.block("{", "}"):
+                self.rows_ahead(passes)
+                self.w.line("finish_streams();")
+            return
         if condition == "false":
             for piece in pieces:
                 self.grid_loops(piece)

@@ -5,6 +5,7 @@ UnsupportedError says why a kernel has no C++ form; the region then runs through
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,21 @@ from interfuse.base.errors import UnsupportedError
 from interfuse.ir.dtypes import ALL, F32, DType, compute_type
 from interfuse.ir.index import Dim, Expr, coefficient, symbols, unwrap, wrap
 from interfuse.ir.ops import TABLE
-from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Reduce, Role, Scan, Stmt, Store, walk
+from interfuse.lower.kernel import (
+    Axis,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Param,
+    Reduce,
+    Role,
+    Scan,
+    Stmt,
+    Store,
+    bounds_of,
+    walk,
+)
 
 SCRATCH_BYTES = 1 << 20
 """The largest scratch of one program: it lies on the thread's stack."""
@@ -84,6 +99,10 @@ def _buffer_bytes(kernel: Kernel) -> float:
     return total
 
 
+AHEAD_BYTES = 4 << 10
+"""How far where a row is read while the one before it is written: a page."""
+
+
 @dataclass(frozen=True)
 class Fetch:
     """Loads to ask for ahead, in the loop `phase` (None: in a program of one vector): what they will read in the
@@ -120,6 +139,54 @@ def fetched_ahead(kernel: Kernel, lane_axis: Axis | None, streams: bool) -> Fetc
     wide = all(kernel.param(s.param).dtype.bytes >= 4 for s in loads)
     pays = streams and wide and isinstance(work, int) and work >= FETCH_WORK if writes else bool(phases)
     return Fetch(phases[0] if phases else None, loads, FAR_BYTES) if loads and pays else None
+
+
+@dataclass(frozen=True)
+class TwoPasses:
+    """A kernel that goes over each row twice: `read` reduces it, `rest` follows from what that gave, `write` writes
+    it. `before` is the same for all rows; `fetch` is what to ask for while a row is read.
+    """
+
+    before: tuple[Stmt, ...]
+    read: Loop
+    rest: tuple[Stmt, ...]
+    write: Loop
+    fetch: Fetch
+
+
+def two_passes(kernel: Kernel, lane_axis: Axis | None, streams: bool) -> TwoPasses | None:
+    """The passes of a kernel whose next row is best read while a row is written; None for any other.
+
+    It reads rows that follow each other in memory and writes more than caches hold. What one pass keeps for the other
+    lies at the same column, so that the next row may take its place as the row goes; a kernel that keeps nothing finds
+    its row in the first-level cache, unless the next one comes there meanwhile.
+    """
+    if not streams or not any(p.mode == "scratch" for p in kernel.params):
+        return None
+    if lane_axis is None or lane_axis.role is not Role.SERIAL or kernel.packed:
+        return None
+    grid, body, plain = [a for a in kernel.axes if a.role is Role.GRID], kernel.body, (Load, Let, Store)
+    before = tuple(itertools.takewhile(lambda s: isinstance(s, (Load, Let)) and not s.out.axes, body))
+    loops, rest = [s for s in body if isinstance(s, Loop)], [s for s in body[len(before) :] if not isinstance(s, Loop)]
+    if len(grid) != 1 or len(loops) != 2 or body[len(before)] is not loops[0]:
+        return None
+    read, write = loops
+    if not all(isinstance(s, (*plain, Reduce)) for s in read.body) or not any(isinstance(s, Reduce) for s in read.body):
+        return None
+    if not all(isinstance(s, plain) for s in (*rest, *write.body)) or read.backwards or write.backwards:
+        return None
+    if any(a.among for a in kernel.axes) or any(loop.axis != lane_axis.name for loop in (read, write)):
+        return None
+    accesses = [s for s in walk(body) if isinstance(s, (Load, Store))]
+    if any(s.index != lane_axis.symbol for s in accesses if kernel.param(s.param).mode == "scratch"):
+        return None
+    if any(lane_axis.symbol not in symbols(s.index) for s in write.body if isinstance(s, Load)):
+        return None
+    if any(bounds_of(s) for s in walk(body)) or kernel.picks or _buffer_bytes(kernel) < FETCH_FROM:
+        return None
+    loads = [s for s in read.body if isinstance(s, Load) and _follows(s, grid[0], lane_axis, True)]
+    found = tuple({(s.param, s.index): s for s in loads if kernel.param(s.param).mode == "in"}.values())
+    return TwoPasses(before, read, tuple(rest), write, Fetch(read, found, AHEAD_BYTES)) if found else None
 
 
 def _follows(s: Load, grid: Axis, lane: Axis, dense: bool) -> bool:

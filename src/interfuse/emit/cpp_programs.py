@@ -103,11 +103,15 @@ class Programs(Lines):
 
     def program(self, body: Sequence[Stmt]) -> None:
         """Scratch arrays, then the kernel's statements."""
+        self.scratch_rows()
+        self.cases(body)
+
+    def scratch_rows(self) -> None:
+        """Declare the scratch arrays."""
         for p in self.kernel.params:
             if p.mode == "scratch":
                 self.buffers[p.name] = self.names.fresh(p.name)
                 self.w.line(f"alignas(64) {stored(p.dtype)} {self.buffers[p.name]}[{scratch_elements(p)}];")
-        self.cases(body)
 
     def cases(self, body: Sequence[Stmt]) -> None:
         """The statements, once for each part that whole programs may lie in."""

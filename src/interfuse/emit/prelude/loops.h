@@ -129,9 +129,51 @@ INLINE inline void reduce_long_each(long extent, Body body, Carry carry, long st
     }
 }
 
-//: run_members
+//: omp_get_num_threads
 extern "C" int omp_get_num_threads(void);
 extern "C" int omp_get_thread_num(void);
+
+//: in_rounds
+// step(from, to) for four vectors of an axis at a time; carry() after the first `rounds` of them, and after 16 each.
+template <int rounds, class Step, class Carry> INLINE inline void in_rounds(long extent, Step step, Carry carry) {
+    for (long at = 0, end = 4 * rounds * LANES; at < extent; end += 64 * LANES) {
+        for (const long stop = min(end, extent); at < stop; at += 4 * LANES) step(at, min(at + 4 * LANES, stop));
+        carry();
+    }
+}
+
+//: rows_ahead
+// This thread's share of the rows, in two passes over each: read(row, parts, from, to) over the columns, found(row,
+// parts), write(row, what was found, from, to) over the columns. While a row is written the next one is read, four
+// vectors of each in turn, so that memory reads and writes all the time.
+template <class Parts, int rounds, class Read, class Carry, class Find, class Write>
+INLINE inline void rows_ahead(long rows, long extent, Read read, Carry carry, Find find, Write write) {
+    const long threads = omp_get_num_threads(), thread = omp_get_thread_num();
+    long row = rows * thread / threads;
+    const long last = rows * (thread + 1) / threads - 1;
+    if (row > last) return;
+    const auto first = [&]() INLINE {
+        Parts parts;
+        in_rounds<rounds>(
+            extent, [&](long from, long to) INLINE { read(row, parts, from, to); }, [&]() INLINE { carry(parts); });
+        return find(row, parts);
+    };
+    auto found = first();
+    for (; row < last; ++row) {
+        Parts parts;
+        in_rounds<rounds>(
+            extent,
+            [&](long from, long to) INLINE {
+                write(row, found, from, to);
+                read(row + 1, parts, from, to);
+            },
+            [&]() INLINE { carry(parts); });
+        found = find(row + 1, parts);
+    }
+    write(row, found, 0, extent);
+}
+
+//: run_members
 
 // How many programs a member of a pack has, and the work of each.
 struct Programs {
