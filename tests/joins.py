@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import BF16, BOOL, F16, F32, I64, U8, DType
+from interfuse.ir.index import Dim
 from interfuse.ir.node import Node
 from tests.symbolic import Region
 
@@ -46,6 +47,15 @@ def rotary(x: Node, cos: Node, sin: Node) -> Node:
     turned = b.concat([b.apply("neg", second), first], axis)
     straight = b.apply("mul", x, b.broadcast(cos, x.shape))
     return b.apply("add", straight, b.apply("mul", turned, b.broadcast(sin, x.shape)))
+
+
+def kept_and_multiplied(length: Dim) -> Region:
+    """A cache that grows, put out and multiplied: rows of what is put out are columns of the product."""
+    past, new, query = (b.placeholder(n, F32, (2, size, 16)) for n, size in (("past", length), ("new", 1), ("q", 1)))
+    cache = b.concat([past, new], 1)
+    keys = b.permute(cache, (0, 2, 1))
+    scores = b.reduce("sum", b.apply("mul", b.broadcast(b.permute(query, (0, 2, 1)), keys.shape), keys), (1,))
+    return [past, new, query], [cache, scores]
 
 
 def _rows() -> Region:

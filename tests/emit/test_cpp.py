@@ -29,7 +29,7 @@ from interfuse.lower.target import CPU
 from interfuse.lower.work import Work
 from interfuse.plan.plan import KernelStep
 from interfuse.run.cpu import load
-from tests import golden
+from tests import golden, joins, symbolic
 from tests.kernels import BUILDERS, reference
 from tests.plan.made import planned
 
@@ -516,3 +516,13 @@ def test_a_reduction_in_one_phase_asks_far_ahead() -> None:
         made, _ = planned(lambda x: x.amax(-1), torch.zeros(rows, 4096))
         step = next(s for c in made.regions[0].candidates for s in c.steps if isinstance(s, KernelStep))
         assert emit(step.kernel, "avx512").split('extern "C"')[1].count("prefetch(") == asks
+
+
+def test_rows_whose_lanes_are_read_one_by_one_are_not_written_out_many_times() -> None:
+    """A compiler took seconds for sixteen rows of loops over lanes."""
+    target = replace(CPU, programs=2)
+    kernel, _ = symbolic.lowered(joins.kept_and_multiplied(33), target)
+    assert "few_rows<4>" in emit(kernel, "avx512")
+    x = b.placeholder("x", F32, (2, 16, 33))
+    plain, _ = symbolic.lowered(([x], [b.reduce("sum", x, (1,))]), target)
+    assert "few_rows<16>" in emit(plain, "avx512")

@@ -119,3 +119,14 @@ def test_a_gpu_reads_parts_of_one_value_at_one_index(name: str) -> None:
 def test_parts_that_no_index_follows_keep_their_bounds() -> None:
     inputs, outputs = joins.CASES["rolled"]()
     assert len(_loads(symbolic.lowered((inputs, outputs), GPU)[0])) == 5
+
+
+@pytest.mark.parametrize("target", [CPU, GPU], ids=lambda t: t.backend)
+def test_parts_in_another_order_are_refused_where_sizes_change(target: Target) -> None:
+    """Where each element lies would be worked out by dividing, a few times for every element of every lane."""
+    symbolic.lowered(joins.kept_and_multiplied(33), target)
+    with pytest.raises(UnsupportedError, match="joined parts are needed in another order than they are made"):
+        symbolic.lowered(joins.kept_and_multiplied(S), target)
+    (past, new, query), (cache, scores) = joins.kept_and_multiplied(S)
+    for alone in (cache, scores):
+        symbolic.lowered(([past, new, query], [alone]), target)

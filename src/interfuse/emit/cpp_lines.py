@@ -68,7 +68,7 @@ class Lines:
         """A load that reads only where its bounds hold, and gives zero elsewhere."""
         pointer, dtype = self.buffers[s.param], self.kernel.param(s.param).dtype
         index, kind, one = narrowed(s.index, s.within), held(dtype, vector), caster(dtype)
-        if vector and (step not in (0, 1) or any(self.lane_step(b.expr) != 0 for b in s.within)):
+        if vector and self.by_lane(s):
             found = f"{one}({pointer}[{self.index(index, by_lane=True)}])"
             element = f"[&](long lane) INLINE {{ return {self.test(s.within, by_lane=True)} ? {found} : {one}(0); }}"
             return f"gather_bool(n, {element})" if dtype is BOOL else f"gather<{kind}>(n, {element})"
@@ -77,6 +77,10 @@ class Lines:
             return f"{test} ? load({offset(pointer, where)}, n) : {kind}{{}}"
         expression = f"{test} ? {one}({pointer}[{where}]) : {one}(0)"
         return splat(expression, dtype) if vector else expression
+
+    def by_lane(self, s: Load) -> bool:
+        """True where the elements of a load within bounds are tested and read one by one."""
+        return bool(s.within) and (self.step_of(s) not in (0, 1) or any(self.lane_step(b.expr) != 0 for b in s.within))
 
     def test(self, bounds: Sequence[Bound], by_lane: bool = False) -> str:
         """Whether all bounds hold, as a C++ condition in brackets."""

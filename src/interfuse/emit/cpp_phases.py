@@ -252,6 +252,8 @@ class Phases(Programs):
         # time move them less often; nothing else gains by that.
         moments = all(isinstance(s, Load) or (isinstance(s, Reduce) and s.op in MOMENTS) for s in loop.body)
         tall = 32 if count == 1 and self.side >= MANY_MOMENTS and moments else 16
+        if any(isinstance(s, Load) and self.by_lane(s) for s in loop.body):
+            tall = 4  # each row is a loop over lanes: more of them beside each other take the compiler seconds
         with self.w.block(f"strips<{self.side}, {count}, {tall}>({where}, [&]({params}) INLINE {{", "});"):
             back = []
             for parts, made in carried.items():

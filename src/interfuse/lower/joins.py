@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.ir import build
-from interfuse.ir.index import Dim, Expr, add, combine, mul, substitute, wrap
+from interfuse.ir.index import Dim, Expr, add, combine, mul, substitute, symbols, wrap
 from interfuse.ir.node import Node
 from interfuse.ir.ops import JOINS
 from interfuse.lower.bounds import both, bound, holds
@@ -68,10 +68,23 @@ def parts_of(node: Node, index: Index, within: tuple[Bound, ...], space: Space) 
 
 
 def _tested(index: Dim, lo: Dim | None, hi: Dim | None, within: tuple[Bound, ...], space: Space) -> Bound | bool:
-    """The bound lo <= index < hi, or whether it holds where that is known."""
+    """The bound lo <= index < hi, or whether it holds where that is known. UnsupportedError where the index is worked
+    out anew for every element, by dividing by a size that changes.
+    """
     b = bound(substitute(index, space.plain), lo, hi, space.axes)
-    known = None if isinstance(b, bool) else holds(b, within)
+    if isinstance(b, bool):
+        return b
+    known = holds(b, within)
+    if known is None and _turns(b.expr, space):
+        raise UnsupportedError("joined parts are needed in another order than they are made, and sizes change")
     return b if known is None else known
+
+
+def _turns(index: Expr, space: Space) -> bool:
+    """True where what several axes tell is divided by a size that changes: the order of the value is not the axes'."""
+    divides = index.op in ("floordiv", "mod") and index.args[1].op != "const"
+    mixed = divides and len(symbols(index.args[0]) & space.axes.keys()) > 1
+    return mixed or any(_turns(a, space) for a in index.args)
 
 
 def _concat(node: Node, index: Index, within: tuple[Bound, ...], space: Space) -> list[Part]:
