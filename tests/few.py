@@ -7,6 +7,7 @@ import numpy as np
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import F32, DType
 from interfuse.ir.node import Node
+from interfuse.lower.slices import slices_first
 from interfuse.passes.few_rows import spelled
 
 Region = tuple[list[Node], list[Node]]
@@ -36,6 +37,17 @@ def gated(dtype: DType, sizes: Sizes, turned: bool) -> Region:
     gate, up = (_weight(name, dtype, sizes, turned) for name in ("gate", "up"))
     out = b.apply("mul", b.apply("tanh", _sum(x, gate, turned)), _sum(x, up, turned))
     return [x, gate, up], [_stored(out, dtype)]
+
+
+def halves(dtype: DType, sizes: Sizes, turned: bool) -> Region:
+    """tanh of one half of a product with a bias times the other half, as each half is computed by itself."""
+    rows, features, common = sizes
+    x, w = b.placeholder("x", dtype, (rows, common)), _weight("w", dtype, (rows, 2 * features, common), turned)
+    bias = b.placeholder("bias", dtype, (2 * features,))
+    both = _sum(x, w, turned, bias)
+    first, second = (b.take_slice(both, (0, k * features), (rows, features)) for k in (0, 1))
+    out = _stored(b.apply("mul", b.apply("tanh", first), second), dtype)
+    return [x, w, bias], list(slices_first((out,), frozenset((x, w, bias))))
 
 
 def residual(dtype: DType, sizes: Sizes, turned: bool) -> Region:

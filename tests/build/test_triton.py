@@ -161,7 +161,10 @@ def test_families_by_lowering_keep_to_the_limits(device: str, cache: Path) -> No
 def test_products_of_few_rows_keep_to_the_limits(device: str, cache: Path) -> None:
     profile, sizes = find(device), ((1, 14336, 4096), (7, 4096, 14336), (16, 1000, 300))
     regions = [
-        make(dtype, s, t) for make in (few.gated, few.residual) for s in sizes for t, dtype in enumerate((F16, BF16))
+        make(dtype, s, t)
+        for make in (few.gated, few.residual, few.halves)
+        for s in sizes
+        for t, dtype in enumerate((F16, BF16))
     ]
     # Two products at once with matrices that lie the other way spill on a B200, where the library multiplies them.
     regions += [few.residual(F32, (64, 128, 128), t) for t in (False, True)] + [few.gated(F32, (64, 128, 128), False)]

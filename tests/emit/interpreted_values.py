@@ -175,7 +175,7 @@ def test_codes_of_rows_over_their_largest_element() -> None:
 @pytest.mark.parametrize("special", (False, True), ids=("numbers", "special"))
 @pytest.mark.parametrize("turned", (False, True), ids=("linear", "mm"))
 @pytest.mark.parametrize("sizes", ((1, 24, 200), (1, 77, 130), (3, 33, 70), (16, 64, 64), (7, 140, 65), (2, 16, 16)))
-@pytest.mark.parametrize("region", (few.gated, few.residual))
+@pytest.mark.parametrize("region", (few.gated, few.residual, few.halves))
 def test_products_of_few_rows(region: Callable[..., few.Region], sizes: few.Sizes, turned: bool, special: bool) -> None:
     """Masks at every end, and rows past the last beside what is no number."""
     inputs, outputs = region(F16, sizes, turned)
@@ -199,7 +199,7 @@ def test_products_of_rows_that_another_kernel_computes(rows: int) -> None:
 
 
 @pytest.mark.parametrize("turned", (False, True), ids=("linear", "mm"))
-@pytest.mark.parametrize("region", (few.gated, few.residual))
+@pytest.mark.parametrize("region", (few.gated, few.residual, few.halves))
 def test_small_products(region: Callable[..., few.Region], turned: bool) -> None:
     inputs, outputs = region(F32, (64, 65, 24), turned)
     kernel, reads = cases.lowered(inputs, outputs)

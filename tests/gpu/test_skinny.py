@@ -28,6 +28,17 @@ def biased(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor, added: torch.Te
     return F.gelu(F.linear(x, w, bias)) + added
 
 
+def halved(x: torch.Tensor, both: torch.Tensor) -> torch.Tensor:
+    gate, up = F.linear(x, both).chunk(2, -1)
+    return F.silu(gate) * up
+
+
+def cell(x: torch.Tensor, h: torch.Tensor, c: torch.Tensor, into: torch.Tensor, back: torch.Tensor) -> Any:
+    keep, new, candidate, out = (x @ into + h @ back).chunk(4, -1)
+    c = torch.sigmoid(keep) * c + torch.sigmoid(new) * torch.tanh(candidate)
+    return torch.sigmoid(out) * torch.tanh(c), c
+
+
 def _chosen(f: Callable[..., Any], *inputs: torch.Tensor) -> tuple[Callable[..., Any], list[str]]:
     backend = Backend(read(None, {"race": False}))
     run = torch.compile(f, backend=backend, dynamic=False)
@@ -76,3 +87,19 @@ def test_what_is_no_number_stays_in_its_row() -> None:
     x[0, 3], x[2, 5], w[7, 9] = float("inf"), float("nan"), float("inf")
     run, _ = _chosen(biased, x, w, bias, added)
     assert judge(biased, (x, w, bias, added), run).ok
+
+
+@pytest.mark.parametrize("rows", (1, 4))
+def test_the_halves_of_a_product_are_one_kernel(rows: int) -> None:
+    x, both = _made(rows, 1024, dtype=torch.float16), _made(6000, 1024, dtype=torch.float16) * 0.05
+    run, labels = _chosen(halved, x, both)
+    assert len(labels) == 1 and labels[0].startswith("fused")
+    assert judge(halved, (x, both), run).ok
+
+
+def test_the_gates_of_a_cell_are_one_kernel() -> None:
+    x, h, c = (_made(3, 32, dtype=torch.float32) for _ in range(3))
+    into, back = (_made(32, 128, dtype=torch.float32) * 0.1 for _ in range(2))
+    run, labels = _chosen(cell, x, h, c, into, back)
+    assert len(labels) == 1 and labels[0].startswith("fused")
+    assert judge(cell, (x, h, c, into, back), run).ok

@@ -35,3 +35,11 @@ def test_rows_walked_in_one_step_have_more_warps_where_there_is_room(rows: int, 
     kernel = log_sums(rows, cols)
     col = kernel.axes[-1]
     assert (col.role, col.block, kernel.warps) == (Role.SERIAL, cols, warps)
+
+
+@pytest.mark.parametrize(("count", "warps"), [(96, 4), (1 << 12, 8)])
+def test_a_small_map_has_a_warp_for_each_scheduler(count: int, warps: int) -> None:
+    """96 elements are one of each thread, instead of four that a thread does one after the other."""
+    x = b.placeholder("x", F32, (count,))
+    kernel = cases.lowered([x], [b.apply("tanh", x)])[0]
+    assert (kernel.family, kernel.warps) == ("map", warps)

@@ -49,14 +49,15 @@ def test_a_product_of_few_rows_is_a_sum(rows: int, dtype: DType, bias: bool, tur
 
 
 def test_a_small_product_is_a_sum_and_a_larger_one_is_not() -> None:
-    for rows, features, deep, small in ((64, 128, 128, True), (64, 128, 129, False), (64, 32, 128, False)):
+    shapes = ((64, 128, 128, True), (64, 128, 129, False), (64, 32, 128, False), (3, 32, 64, True), (3, 32, 65, False))
+    for rows, features, deep, small in shapes:
         x, w = b.placeholder("x", F32, (rows, deep)), b.placeholder("w", F32, (features, deep))
         product = b.linear(x, w)
         assert (_spelled([x, w], product) is not product) == small
 
 
 def test_other_products_and_other_devices_stay() -> None:
-    for rows, dtype, device in ((1, F16, "cpu"), (17, F16, "cuda:0"), (2, F32, "cuda:0"), (2, F64, "cuda:0")):
+    for rows, dtype, device in ((1, F16, "cpu"), (17, F16, "cuda:0"), (2, F64, "cuda:0")):
         inputs, out = _product(rows, dtype, True, False)
         assert _spelled(inputs, out, device) is out
     x, w = b.placeholder("x", F16, (sym("s0", 1, 16), 40)), b.placeholder("w", F16, (12, 40))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import torch.nn.functional as F
 from interfuse.base.record import Record
 from interfuse.device.table import find
 from interfuse.lower.target import CPU, GPU
+from interfuse.passes.pipeline import PASSES
 from interfuse.plan.flow import analyse
 from interfuse.plan.plan import KernelStep, LibraryStep, Plan, ProviderStep
 from interfuse.plan.planner import library_plan, plan
@@ -236,3 +238,23 @@ def test_a_full_region_ends_where_least_is_handed_on(steps: int) -> None:
     plan, _ = planned(lambda a, b: ladder(a, b, steps), V, V)
     assert len(plan.regions) == -(-3 * steps // 63)
     assert [len(r.outputs) for r in plan.regions] == [2] * (len(plan.regions) - 1) + [1]
+
+
+@pytest.mark.parametrize(("steps", "rows"), ((1, 2), (4, 3)))
+def test_a_step_of_a_recurrent_cell_is_one_kernel_on_a_gpu(steps: int, rows: int) -> None:
+    """Its gates are slices of a sum of two products; all that reads them is one group only once the last is in it."""
+
+    def unroll(x: torch.Tensor, into: torch.Tensor, back: torch.Tensor, h: torch.Tensor, c: torch.Tensor) -> Any:
+        for step in x.unbind(0):
+            keep, new, candidate, out = (step @ into + h @ back).chunk(4, -1)
+            c = torch.sigmoid(keep) * c + torch.sigmoid(new) * torch.tanh(candidate)
+            h = torch.sigmoid(out) * torch.tanh(c)
+        return h, c
+
+    shapes = (steps, rows, 32), (32, 128), (32, 128), (rows, 32), (rows, 32)
+    graph = replace(captured(unroll, *map(torch.zeros, shapes)), device="cuda:0")
+    for _, run in PASSES:
+        graph = run(graph)
+    regions = plan(graph, GPU, find("H200"), Record()).regions
+    assert [r.choice.label for r in regions] == ["fused: row, streamed"] * steps
+    check_order(plan(graph, GPU, find("H200"), Record()))

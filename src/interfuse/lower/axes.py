@@ -75,7 +75,10 @@ def map_axes(
         return (Axis("row", rows, Role.GRID), Axis("col", cols, Role.SERIAL, target.lanes))
     tile = target.tile_elements * (2 if large else 1)
     if rows == 1:
-        return (Axis("col", cols, Role.GRID, lanes_for(cols, tile)),)
+        block = lanes_for(cols, tile)
+        while block > SMALLEST and wrap(cols).hi <= target.programs * block // 2:
+            block //= 2  # few elements are no more than one thing after the other of each thread
+        return (Axis("col", cols, Role.GRID, block),)
     many, wide = wrap(rows).hi, cols
     if not isinstance(cols, int) and sizes is not None and all(s.name in sizes for s in symbols(cols)):
         many, wide = at_sizes(rows, sizes), max(at_sizes(cols, sizes), NARROWEST)

@@ -51,11 +51,14 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
     """
     warps, elements = _for_tile(family, axes, statements), power(math.prod(a.block for a in axes))
     one_step = family == "row, streamed" and wrap(axes[-1].extent).hi <= axes[-1].block
-    if family != "row, resident" and not one_step:
+    if family not in ("row, resident", "map") and not one_step:
         return warps
     programs = math.prod(-(-wrap(a.extent).hi // a.block) for a in axes if a.role is Role.GRID)
-    room = min(8, GPU.programs * UNIT_WARPS // max(1, programs))
-    while 2 * warps <= room and elements >= 2 * warps * (128 if warps < 4 else 256):
+    if family == "map":  # small enough, each scheduler of the device has one warp
+        room, least = min(8, 4 * GPU.programs // max(1, programs)), 32
+    else:
+        room, least = min(8, GPU.programs * UNIT_WARPS // max(1, programs)), 128
+    while 2 * warps <= room and elements >= 2 * warps * (least if warps < 4 else 2 * least):
         warps *= 2
     return warps
 

@@ -94,8 +94,8 @@ def _repeats(node: Node) -> bool:
 
 
 def _plain(node: Node) -> Node:
-    """What a node repeats or shapes."""
-    while node.op in ("reshape", "expand", "permute"):
+    """What a node repeats, shapes or takes a part of."""
+    while node.op in ("reshape", "expand", "permute", "slice"):
         node = node.inputs[0]
     return node
 

@@ -18,9 +18,9 @@ from interfuse.passes.rewrite import rewrite
 FEW = 16
 """Rows that tensor cores take at once: fewer cost as much."""
 
-SMALL, RESULTS = 1 << 20, 1 << 12
+SMALL, RESULTS, SHALLOW = 1 << 20, 1 << 12, 64
 """Products of f32 numbers at most that are added up one by one, sooner than a library has begun and joined its parts;
-results at least, for fewer do not keep a GPU busy.
+results at least, for fewer do not keep a GPU busy, but where so few products make a result that it has no need to be.
 """
 
 
@@ -55,4 +55,4 @@ def _few(sizes: tuple[Dim, ...], dtype: DType) -> bool:
         return False
     if dtype.is_narrow:
         return rows <= FEW
-    return dtype is F32 and rows * features >= RESULTS and rows * features * deep <= SMALL
+    return dtype is F32 and (rows * features >= RESULTS or deep <= SHALLOW) and rows * features * deep <= SMALL

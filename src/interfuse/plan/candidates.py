@@ -27,6 +27,7 @@ from interfuse.lower.mixed import mixed
 from interfuse.lower.rows_first import rows_first
 from interfuse.lower.schedule import Schedule
 from interfuse.lower.skinny import FAMILY as SKINNY
+from interfuse.lower.slices import slices_first
 from interfuse.lower.split import split
 from interfuse.lower.target import Target
 from interfuse.lower.team import team
@@ -146,7 +147,8 @@ def _work(calls: frozenset[int], context: Context) -> Work:
         raise UnsupportedError("nothing that anyone reads")
     roots, inputs = cut(outputs, pure, context.flow)
     over = {value: context.layouts[place] for value, place in _over(calls, context.flow).items()}
-    context.works[calls] = Work(outputs, inputs, laid_over(over, context.layouts), roots, sizes=context.sizes)
+    layouts = laid_over(over, context.layouts)
+    context.works[calls] = Work(outputs, inputs, layouts, slices_first(roots, inputs), sizes=context.sizes)
     return context.works[calls]
 
 

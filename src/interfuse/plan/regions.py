@@ -166,6 +166,17 @@ class Former:
             for maker in _makers(self.flow, k):
                 if maker in among and not self._is_closed(maker, k):
                     self._attempt(maker, k)
+            self._join_read_alone(k)
+
+    def _join_read_alone(self, k: int) -> None:
+        """Join the group of call k, where it has grown, with those whose values it has become the one to read."""
+        groups = self.groups
+        home = groups.group_of[k]
+        if len(groups.members[home]) > 1:
+            read = {leaf for c in groups.members[home] for leaf in self.flow.leaves[c] if leaf in self.flow.producer}
+            made = {groups.group_of.get(self.flow.producer[leaf], home) for leaf in read} - {home}
+            for calls in [groups.members[g] for g in sorted(made, reverse=True)]:
+                self._join_sole_reader(calls)
 
     def break_up(self, calls: frozenset[int]) -> None:
         """Make several regions of one, as large as may be: what had been joined for a common operand stays apart; if
@@ -215,15 +226,18 @@ class Former:
         """Join a group with the one group that reads all that it gives: a value of several readers was tried with each
         of them before they were one group, when it would have been a buffer still.
         """
+        for calls in reversed(self.groups.ordered()):
+            self._join_sole_reader(calls)
+
+    def _join_sole_reader(self, calls: frozenset[int]) -> None:
         groups = self.groups
-        for calls in reversed(groups.ordered()):
-            values = [v for k in calls for v in self._values[k]]
-            readers = {r for v in values for r in self.flow.readers.get(v, ())} - calls
-            there = {OUTPUT if r == OUTPUT else groups.group_of[r] for r in readers}
-            if len(there) != 1 or len(readers) == 1 or OUTPUT in there:
-                continue
-            if all(map(self._fusable, (*calls, *readers))) and calls | groups.members[min(there)] not in self._seconds:
-                self._attempt(min(calls), min(readers))
+        values = [v for k in calls for v in self._values[k]]
+        readers = {r for v in values for r in self.flow.readers.get(v, ())} - calls
+        there = {OUTPUT if r == OUTPUT else groups.group_of[r] for r in readers}
+        if len(there) != 1 or len(readers) == 1 or OUTPUT in there:
+            return
+        if all(map(self._fusable, (*calls, *readers))) and calls | groups.members[min(there)] not in self._seconds:
+            self._attempt(min(calls), min(readers))
 
     def _hand_over(self) -> None:
         """Move a call into the one group that reads it, where that needs no new buffer and both are predicted faster.
