@@ -378,8 +378,8 @@ def test_short_rows_share_a_program_on_a_gpu() -> None:
         assert kernel.axes[0].block == together and kernel.axes[1] == Axis("col", 64, Role.TILE, 64)
 
 
-def test_what_is_under_way_at_once_is_mapped_in_larger_tiles() -> None:
-    for size, found in ((4096, (2048, 8)), (2048 * 4096, (4096, 4)), (4096 * 4096, (2048, 8))):
+def test_a_map_has_larger_tiles_where_all_is_under_way_at_once_and_smaller_ones_where_it_is_little() -> None:
+    for size, found in ((4096, (512, 8)), (2048 * 4096, (4096, 4)), (4096 * 4096, (2048, 8))):
         x = _in("x", size)
         kernel, _ = lowered([x], [b.apply("exp", x)], GPU)
         assert (kernel.axes[0].block, kernel.warps) == found

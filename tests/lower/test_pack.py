@@ -65,7 +65,7 @@ def test_sizes_that_divide_by_a_unit_say_so() -> None:
 
 
 def test_the_widest_block_of_programs_serves_all() -> None:
-    (packed,) = packs.packs("narrow", GPU, shapes=((2, 5), (64, 64)))
+    (packed,) = packs.packs("narrow", GPU, shapes=((2, 5), (1024, 1024)))
     assert packed.kernel.axis("col").block == GPU.tile_elements
     assert packed.kernel.warps == max(k.warps for k in packed.alone)
 

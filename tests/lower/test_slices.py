@@ -25,7 +25,9 @@ def _total() -> Node:
 
 
 def _same(before: tuple[Node, ...], after: tuple[Node, ...]) -> None:
-    values = {n: np.random.default_rng(k).standard_normal(n.shape).astype(np.float32) for k, n in enumerate((X, Y, BIAS))}
+    values = {
+        n: np.random.default_rng(k).standard_normal(n.shape).astype(np.float32) for k, n in enumerate((X, Y, BIAS))
+    }
     for one, other in zip(evaluate(before, values), evaluate(after, values), strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -47,16 +49,12 @@ def test_the_halves_of_a_sum_are_two_sums() -> None:
 
 @pytest.mark.parametrize("steps", ((1, 2), (-1, -2), (2, 1)), ids=str)
 def test_slices_of_any_step(steps: tuple[int, int]) -> None:
-    total = b.reduce("max", _total_operand(), (1,), keepdims=False)
+    total = b.reduce("max", b.apply("sub", X, b.expand(Y, X.shape)), (1,))
     starts = tuple(3 if s < 0 else 0 for s in steps)
     before = (b.take_slice(total, starts, (2, 2), steps),)
     after = slices_first(before, INPUTS)
     assert _reduced(after) == [(2, 2)]
     _same(before, after)
-
-
-def _total_operand() -> Node:
-    return b.apply("sub", X, b.expand(Y, X.shape))
 
 
 def test_a_sum_is_whole_where_it_is_wanted_whole_or_slices_are_more() -> None:

@@ -26,8 +26,8 @@ class Slice(NamedTuple):
 
 
 def slices_first(roots: tuple[Node, ...], inputs: frozenset[Node]) -> tuple[Node, ...]:
-    """The roots above `inputs`, where each reduction of which nothing is read but slices, all together no more than it has, is a
-    reduction of each slice; so is element-wise work between them.
+    """The roots above `inputs`, where each reduction of which nothing is read but slices, all together no more than it
+    has, is a reduction of each slice; so is element-wise work between them.
     """
     nodes = inside(roots, inputs)
     parted = _parted(nodes, roots)
