@@ -155,8 +155,8 @@ def moments(x: Operand, own: Callable[[str], str]) -> Carried:
         tuple(f"{name} = tl.full({x.shape}, 0.0, {kind})" for name in (mean, squares)),
         (
             f"{apart} = {x.masked(f'apart_from({mean}, {x.text})', '0.0')}",
-            f"{mean} = {mean} + {apart} * {share}",
-            f"{squares} = {squares} + {apart} * {x.masked(f'({x.text} - {mean})', '0.0')}",
+            f"{mean} = tl.fma({apart}, {share}, {mean})",
+            f"{squares} = tl.fma({apart}, {x.masked(f'{x.text} - {mean}', '0.0')}, {squares})",
         ),
         (
             f"{whole} = {div.format(f'tl.sum({mean} * {seen}{x.along})', count)}",

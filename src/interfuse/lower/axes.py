@@ -124,6 +124,8 @@ def column_axes(domain: Domain, target: Target, scanned: int, light: bool, narro
     # What several carry is joined between warps at the end: the fewer these are, the sooner.
     deep = narrow and not light and wrap(domain.kept).hi >= 2 * target.programs * lanes
     step = target.tile_elements // (2 * lanes if deep else lanes)
+    # A program that has a unit to itself waits for fewer steps the longer they are.
+    step *= 2 if narrow and not light and wrap(domain.kept).hi <= target.programs * lanes else 1
     row = Axis("row", domain.cols, Role.TILE if held else Role.SERIAL, power(cols) if held else step)
     return (*outer, Axis("col", domain.inner, Role.GRID, lanes), row)
 

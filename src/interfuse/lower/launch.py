@@ -99,7 +99,7 @@ def _for_tile(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...])
     alone = family == "row, resident" and (own or _is_slow(axes[-1], body, len(lanes)))
     programs = math.prod(wrap(a.extent).hi for a in axes if a.role is Role.GRID)
     if not wide and programs <= FEW and not sums and family.startswith("row"):
-        return min(32, max(1, elements // 128))
+        return min(32, max(1, elements // 256))
     if family == "row, streamed" and wide and axes[-1].block >= LONG_STEP and len(lanes) == 1:
         return 32
     single = [s for s in body if isinstance(s, Reduce)]
@@ -131,6 +131,8 @@ def _usual(family: str, axes: tuple[Axis, ...], elements: int, body: list[Stmt],
     results = [s for s in body if isinstance(s, Reduce)]
     narrow = all(max(s.arg.dtype.bytes, s.out.dtype.bytes) <= F32.bytes for s in results)
     carried = narrow and (family == "column, streamed" or (family == "row, streamed" and not wide))
+    if carried and family.startswith("column") and elements > GPU.tile_elements:
+        return 1024
     return 512 if carried or axes[-1].role is Role.TILE else 256
 
 
