@@ -72,9 +72,9 @@ def _for_tile(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...])
     holds first, a long row of narrow elements is held, rows are turned, a row of narrow elements is read one by one, or
     one that a program has to itself is written in bytes, scanned element by element, or short and reduced time and
     again; 64 where it does so for a row in one step, where a row is read and only what it reduces to is written, or
-    where columns are held; 32 in longer steps of columns too. What a thread takes of columns that it scans is all its own. Where there are a few programs
-    that only add up what they read, eight; 32 warps for rows in the longest steps. Beside sums of columns, which a
-    thread keeps, eight vectors of what is read.
+    where columns are held; 32 in longer steps of columns too. What a thread takes of columns that it scans is all its
+    own. Where there are a few programs that only add up what they read, eight; 32 warps for rows in the longest steps.
+    Beside sums of columns, which a thread keeps, eight vectors of what is read.
     """
     body = walk(statements)
     if family == "row, in teams":
