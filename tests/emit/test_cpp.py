@@ -511,6 +511,14 @@ def test_one_phase_asks_far_ahead_where_memory_would_wait_for_arithmetic() -> No
     assert asks("bias_gelu_residual", BF16) == 0, "a vector is half as many bytes"
 
 
+def test_a_scan_asks_far_ahead() -> None:
+    for dtype, asks in ((torch.float32, 1), (torch.bfloat16, 0)):
+        made, _ = planned(lambda x: x.cumsum(-1), torch.zeros(2048, 4096, dtype=dtype))
+        step = next(s for c in made.regions[0].candidates for s in c.steps if isinstance(s, KernelStep))
+        code = emit(step.kernel, "avx512", frozenset(p.name for p in step.kernel.params if p.mode == "out"))
+        assert code.split('extern "C"')[1].count("prefetch(") == asks
+
+
 def test_a_reduction_in_one_phase_asks_far_ahead() -> None:
     for rows, asks in ((2048, 1), (16, 0)):
         made, _ = planned(lambda x: x.amax(-1), torch.zeros(rows, 4096))

@@ -119,8 +119,8 @@ def fetched_ahead(kernel: Kernel, lane_axis: Axis | None, streams: bool) -> Fetc
 
     A kernel that goes over its rows several times reads memory in the first phase and computes in the others; without
     a request ahead memory is idle meanwhile. One that goes over them once waits for memory at each vector as soon as
-    what it computes fills the processor's window: it asks far ahead where it writes no element, or computes much of
-    elements so wide that memory keeps it waiting.
+    what it computes fills the processor's window: it asks far ahead where it writes no element, or where it scans or
+    computes much of elements so wide that memory keeps it waiting.
     """
     phases = [s for s in kernel.body if isinstance(s, Loop) and lane_axis is not None and s.axis == lane_axis.name]
     grid = [a for a in kernel.axes if a.role is Role.GRID]
@@ -137,7 +137,8 @@ def fetched_ahead(kernel: Kernel, lane_axis: Axis | None, streams: bool) -> Fetc
     writes = any(isinstance(s, Store) and lane_axis.symbol in symbols(s.index) for s in once)
     work = work_of(kernel, once)
     wide = all(kernel.param(s.param).dtype.bytes >= 4 for s in loads)
-    pays = streams and wide and isinstance(work, int) and work >= FETCH_WORK if writes else bool(phases)
+    much = isinstance(work, int) and work >= FETCH_WORK or any(isinstance(s, Scan) for s in once)
+    pays = streams and wide and much if writes else bool(phases)
     return Fetch(phases[0] if phases else None, loads, FAR_BYTES) if loads and pays else None
 
 
