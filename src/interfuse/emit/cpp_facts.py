@@ -137,7 +137,7 @@ def fetched_ahead(kernel: Kernel, lane_axis: Axis | None, streams: bool) -> Fetc
     writes = any(isinstance(s, Store) and lane_axis.symbol in symbols(s.index) for s in once)
     work = work_of(kernel, once)
     wide = all(kernel.param(s.param).dtype.bytes >= 4 for s in loads)
-    much = isinstance(work, int) and work >= FETCH_WORK or any(isinstance(s, Scan) for s in once)
+    much = (isinstance(work, int) and work >= FETCH_WORK) or any(isinstance(s, Scan) for s in once)
     pays = streams and wide and much if writes else bool(phases)
     return Fetch(phases[0] if phases else None, loads, FAR_BYTES) if loads and pays else None
 
