@@ -46,9 +46,8 @@ def totals(work: Work, target: Target) -> tuple[Work, ...]:
     if not given or any(n in kinds and n not in ends for n in rest) or any(product(g.shape) != count for g in given):
         return ()
     one = work.before(given, late)
-    two = Work(
-        tuple(work.outputs[k] for k in last), work.inputs | frozenset(given), one.layouts, tuple(roots[k] for k in last)
-    )
+    outputs, late_roots = (tuple(of[k] for k in last) for of in (work.outputs, roots))
+    two = Work(outputs, work.inputs | frozenset(given), one.layouts, late_roots, sizes=work.sizes)
     return one, *(split(two, target) or (two,))
 
 
