@@ -8,7 +8,7 @@ from interfuse.ir import build as b
 from interfuse.ir.dtypes import F32, DType
 from interfuse.ir.node import Node
 from interfuse.lower.slices import slices_first
-from interfuse.passes.few_rows import spelled
+from interfuse.passes.few_rows import summed
 
 Region = tuple[list[Node], list[Node]]
 Sizes = tuple[int, int, int]
@@ -16,10 +16,7 @@ Sizes = tuple[int, int, int]
 
 
 def _sum(x: Node, w: Node, turned: bool, *bias: Node) -> Node:
-    product = b.linear(x, b.permute(w, (1, 0)) if turned else w, *bias)
-    found = spelled(product, product)
-    assert found is not None
-    return b.cast(found, F32)
+    return b.cast(summed(b.linear(x, b.permute(w, (1, 0)) if turned else w, *bias)), F32)
 
 
 def _stored(wide: Node, dtype: DType) -> Node:

@@ -172,9 +172,12 @@ def test_codes_of_rows_over_their_largest_element() -> None:
     code_cases.check(I8, "cpu")
 
 
+SIZES = ((1, 24, 200), (1, 77, 130), (3, 33, 70), (16, 64, 64), (7, 140, 65), (2, 16, 16), (17, 70, 65), (70, 33, 130))
+
+
 @pytest.mark.parametrize("special", (False, True), ids=("numbers", "special"))
 @pytest.mark.parametrize("turned", (False, True), ids=("linear", "mm"))
-@pytest.mark.parametrize("sizes", ((1, 24, 200), (1, 77, 130), (3, 33, 70), (16, 64, 64), (7, 140, 65), (2, 16, 16)))
+@pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("region", (few.gated, few.residual, few.halves))
 def test_products_of_few_rows(region: Callable[..., few.Region], sizes: few.Sizes, turned: bool, special: bool) -> None:
     """Masks at every end, and rows past the last beside what is no number."""
@@ -182,6 +185,18 @@ def test_products_of_few_rows(region: Callable[..., few.Region], sizes: few.Size
     kernel, reads = cases.lowered(inputs, outputs)
     assert (kernel.family == "skinny") == (sizes[0] > 1 or turned)
     arrays = few.values(inputs, special)
+    cases.check_region(outputs, arrays, cases.run(kernel, [arrays[n] for n in reads]))
+
+
+@pytest.mark.parametrize("turned", (False, True), ids=("linear", "mm"))
+@pytest.mark.parametrize("sizes", ((2, 140, 130), (3, 70, 65), (16, 128, 64), (20, 100, 70), (32, 3000, 33)))
+@pytest.mark.parametrize("region", (few.gated, few.residual))
+def test_features_may_come_first(region: Callable[..., few.Region], sizes: few.Sizes, turned: bool) -> None:
+    """Where tensor cores take more rows at once than a product has, they take features as rows."""
+    inputs, outputs = region(F16, sizes, turned)
+    kernel, reads = cases.lowered(inputs, outputs, target=replace(GPU, programs=1, dot=64))
+    assert [a.name for a in kernel.axes] == ["feature", "row", "col"] and kernel.axes[0].block == 64
+    arrays = few.values(inputs, special=True)
     cases.check_region(outputs, arrays, cases.run(kernel, [arrays[n] for n in reads]))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,10 @@ import torch.nn.functional as F
 
 from interfuse.driver.backend import Backend
 from interfuse.driver.options import read
+from interfuse.ir.dtypes import F16
+from interfuse.lower.target import GPU
+from tests import few
+from tests.emit import triton_cases as cases
 from tests.judge import judge
 
 pytestmark = [
@@ -79,6 +84,30 @@ def test_rows_are_normalised_while_their_products_begin(rows: int) -> None:
     for _ in range(3):
         x.normal_()
         assert judge(normed, (x, w, gate, up), run).ok
+
+
+@pytest.mark.parametrize("turned", (False, True), ids=("linear", "mm"))
+@pytest.mark.parametrize("dot", (16, 64))
+@pytest.mark.parametrize(("rows", "features"), ((16, 130), (20, 300), (50, 300), (100, 300)))
+def test_more_rows_and_features_that_come_first(rows: int, features: int, dot: int, turned: bool) -> None:
+    for region in (few.gated, few.residual):
+        inputs, outputs = region(F16, (rows, features, 200), turned)
+        kernel, reads = cases.lowered(inputs, outputs, target=replace(GPU, programs=1, dot=dot))
+        arrays = few.values(inputs, special=True)
+        cases.check_region(outputs, arrays, cases.run(kernel, [arrays[n] for n in reads], "cuda"))
+
+
+@pytest.mark.parametrize("f", (gated, biased))
+def test_many_rows_are_raced(f: Callable[..., Any]) -> None:
+    x, (w, v) = _made(32, 2048, dtype=torch.float16), (_made(16384, 2048, dtype=torch.float16) * 0.05 for _ in "wv")
+    bias, added = (_made(*shape, dtype=torch.float16) for shape in ((16384,), (32, 16384)))
+    inputs = (x, w.t(), v.t()) if f is gated else (x, w, bias, added)
+    backend = Backend(read(None, {"race": True}))
+    run = torch.compile(f, backend=backend, dynamic=False)
+    run(*inputs)
+    (race,) = [e.facts for r in backend.records for e in r.of("race")]
+    assert {"fused: skinny"} < set(race["times"]), "both are right"
+    assert judge(f, inputs, run).ok
 
 
 def test_what_is_no_number_stays_in_its_row() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
 from interfuse.base.errors import UnsupportedError
@@ -95,6 +98,44 @@ def test_pieces_are_long_whichever_way_a_matrix_lies(turned: bool) -> None:
     assert blocks(few.gated(F16, (8, 1024, 4096), turned)) == ([16, 32, 64] if turned else [16, 16, 128])
     assert blocks(few.residual(F16, (8, 1024, 4096), turned)) == ([16, 32, 128] if turned else [16, 16, 256])
     assert blocks(few.residual(F16, (8, 4096, 4096), turned)) == [16, 32 if turned else 16, 128]
+
+
+HOPPER = replace(GPU, dot=64)
+
+
+@pytest.mark.parametrize(
+    ("region", "sizes", "target", "axes", "warps", "stages"),
+    (
+        (few.gated, (16, 14336, 4096), HOPPER, (("feature", 64), ("row", 16), ("col", 64)), 4, 3),
+        (few.gated, (16, 14336, 4096), GPU, (("row", 16), ("feature", 64), ("col", 64)), 4, 3),
+        (few.gated, (1, 14336, 4096), HOPPER, (("row", 16), ("feature", 64), ("col", 64)), 4, 3),
+        (few.residual, (20, 16384, 4096), HOPPER, (("feature", 64), ("row", 32), ("col", 128)), 4, 4),
+        (few.residual, (20, 4096, 4096), HOPPER, (("feature", 64), ("row", 32), ("col", 128)), 4, 6),
+        (few.residual, (20, 16384, 4096), GPU, (("row", 32), ("feature", 64), ("col", 64)), 4, 6),
+        (few.residual, (64, 16384, 4096), HOPPER, (("row", 64), ("feature", 128), ("col", 64)), 4, 6),
+        (few.residual, (100, 16384, 4096), HOPPER, (("row", 128), ("feature", 128), ("col", 128)), 8, 3),
+        (few.gated, (100, 16384, 4096), HOPPER, (("row", 128), ("feature", 64), ("col", 128)), 8, 2),
+    ),
+    ids=str,
+)
+def test_what_programs_take(
+    region: Callable[..., few.Region],
+    sizes: few.Sizes,
+    target: Target,
+    axes: tuple[tuple[str, int], ...],
+    warps: int,
+    stages: int,
+) -> None:
+    """What is multiplied as rows comes first, and as much is on its way as keeps memory busy."""
+    made = region(F16, sizes, True)
+    kernel = _kernel(made, target)
+    assert tuple((a.name, a.block) for a in kernel.axes) == axes
+    assert (kernel.warps, kernel.stages) == (warps, stages)
+    assert _kernel(made, target, schedule_of(kernel, "triton")) == kernel
+
+
+def test_more_rows_are_added_up() -> None:
+    assert _kernel(few.residual(F16, (129, 256, 64), False)).family.startswith("row")
 
 
 def test_few_programs_take_the_time_in_which_they_feed_tensor_cores() -> None:

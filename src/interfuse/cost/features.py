@@ -42,8 +42,12 @@ MEETING = 8
 AHEAD = 3
 """Stages of a loop from which on its loads are on their way early enough."""
 
-FED = 60 << 10
-"""Bytes that a program feeds tensor cores with in the time in which memory answers."""
+FED, FED_ALL = 60 << 10, 120 << 10
+"""Bytes that a program feeds tensor cores with in the time in which memory answers; the same where these take as many
+rows as ALL at once.
+"""
+
+ALL = 64
 
 PLACES = 8
 """Places along an axis that are looked at."""
@@ -188,7 +192,8 @@ class _Counter:
             return 0.0
         blocks = {a.name: a.block for a in self.kernel.axes}
         fed = sum(p.dtype.bytes * math.prod(blocks[n] for n in varies_over(s) if n in blocks) for s, p in read)
-        return self.steps[loop.axis] * (fed / FED if ahead else 1.0)
+        rate = FED_ALL if self.kernel.axes[0].block >= ALL else FED
+        return self.steps[loop.axis] * (fed / rate if ahead else 1.0)
 
     def _over(self, names: frozenset[str] | tuple[str, ...]) -> float:
         """How often something that varies over these axes is done, by all programs."""

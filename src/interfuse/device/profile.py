@@ -23,6 +23,9 @@ MEASURED = ("bandwidth", "launch", "replay", "gap", "barrier", "rates", "curves"
 OVERLAPPING = 90
 """The first of NVIDIA's architectures that can begin a kernel while the one before it ends."""
 
+SHARING = range(90, 120)
+"""Those on which four warps share a multiplication of tensor cores, which read both operands in shared memory."""
+
 
 @dataclass(frozen=True)
 class DeviceProfile:
@@ -130,6 +133,11 @@ class DeviceProfile:
     def overlaps(self) -> bool:
         """True where a kernel may begin while the one before it ends."""
         return self.kind == "cuda" and int(self.arch.removeprefix("sm_")) >= OVERLAPPING
+
+    @property
+    def dot(self) -> int:
+        """Rows of their first operand that the tensor cores of a GPU take at once: four warps of some share theirs."""
+        return 64 if self.kind == "cuda" and int(self.arch.removeprefix("sm_")) in SHARING else 16
 
     @property
     def target(self) -> str:

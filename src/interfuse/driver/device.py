@@ -180,7 +180,8 @@ def measure(name: str, knobs: Knobs, told: probe.Told | None = None) -> Device:
 def _unmeasured(name: str, knobs: Knobs) -> Device:
     device = torch.device(name)
     if device.type == "cuda":
-        return Device(device, run_gpu.profile_of(device.index or 0), GPU)
+        profile = run_gpu.profile_of(device.index or 0)
+        return Device(device, profile, replace(GPU, dot=profile.dot))
     profile = cpu.profile()
     if device.type != "cpu":
         return Device(device, profile, None, why=f"no kernels are generated for {device.type}")
@@ -199,7 +200,7 @@ def absent(name: str) -> Device:
         raise DeviceError(f"there is no GPU {name!r} in the table; take one of {', '.join(gpus())}.") from None
     if profile.kind == "cpu":
         raise DeviceError(f"{profile.name} is no GPU: name one of {', '.join(gpus())}.")
-    target = replace(GPU, programs=profile.units, enough=profile.units)
+    target = replace(GPU, programs=profile.units, enough=profile.units, dot=profile.dot)
     return Device(torch.device("cuda"), profile, target, here=False)
 
 

@@ -89,7 +89,8 @@ def emit(kernel: Kernel) -> TritonSource:
     kernel, flushes = narrowed(tidy(kernel))
     kernel = coded(kernel)
     body = Body(kernel)
-    lanes = product(tuple(a.block for a in kernel.own_axes if a.name in body.lanes))
+    own = {a.name for a in kernel.own_axes}
+    lanes = product(tuple(x.axis.block for x in body.lanes.values() if x.axis.name in own and x.dim < x.rank))
     grid = product(tuple(_programs(a) for a in kernel.axes if a.role in (Role.GRID, Role.TEAM)))
     if wrap(lanes).hi > MOST_LANES:
         raise UnsupportedError(f"a tile of {lanes} elements: Triton holds at most {MOST_LANES} in a program")

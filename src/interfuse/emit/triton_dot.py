@@ -1,8 +1,8 @@
 """Products on tensor cores, as Triton text. In: the axis that the products of a kernel have in common. Out: the lines
 that multiply, step by step.
 
-A step has elements of the rows as rows x common, those of a matrix as common x features; lanes past an end are 0 in
-both. What is multiplied past the rows is not stored.
+A step has elements of the first axis as first x common, those of the second as common x second: rows and features of a
+matrix, or the other way round. Lanes past an end are 0 in both. What is multiplied past the rows is not stored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Products(Lines):
 
     def _multiply(self, lane: Lane, header: str) -> None:
         """The loop over what all products of the kernel have in common, which `header` begins."""
-        shape = f"({self.lanes[ROW].block}, {self.lanes[FEATURE].block})"
+        first, second = sorted((self.lanes[ROW], self.lanes[FEATURE]), key=lambda own: own.dim)
+        shape, turned = f"({first.block}, {second.block})", first.axis.name == FEATURE
         for total in self.products:
             self.writer.line(f"{self._name(total.out)} = tl.zeros({shape}, tl.float32)")
         with self.writer.block(header):
@@ -34,21 +35,23 @@ class Products(Lines):
             for side in sides(self.products):
                 self._load_side(side, lane)
             for total, p in self.products.items():
-                name = self._name(total.out)
-                self.writer.line(f"{name} = tl.dot({self._name(p.row.out)}, {self._name(p.weight.out)}, {name})")
+                name, row, weight = (self._name(v) for v in (total.out, p.row.out, p.weight.out))
+                both = f"{weight}, {row}" if turned else f"{row}, {weight}"
+                self.writer.line(f"{name} = tl.dot({both}, {name})")
         for total in self.products:
             if ROW not in total.out.axes:  # the other rows of the tile are none
                 name = self._name(total.out)
-                self.writer.line(f"{name} = tl.sum(tl.where({ROW} == 0, {name}, 0.0), axis=0, keep_dims=True)")
+                one = f"tl.where({ROW} == 0, {name}, 0.0), axis={self.lanes[ROW].dim}"
+                self.writer.line(f"{name} = tl.sum({one}, keep_dims=True)")
 
     def _load_side(self, s: Load, lane: Lane) -> None:
         """One side of a product as it is stored."""
-        weight = FEATURE in {x.name for x in symbols(s.index)}
-        own = self.lanes[FEATURE if weight else ROW]
-        common = f"{COMMON}[:, None]" if weight else f"{COMMON}[None, :]"
+        own = self.lanes[FEATURE if FEATURE in {x.name for x in symbols(s.index)} else ROW]
+        common = f"{COMMON}[:, None]" if own.dim else f"{COMMON}[None, :]"
         place = self.index(s.index, lambda n: common if n == COMMON else n)
         if own.axis.symbol not in symbols(s.index):  # one row
-            place = f"tl.broadcast_to({place}, ({own.block}, {lane.block}))"
+            shape = (lane.block, own.block) if own.dim else (own.block, lane.block)
+            place = f"tl.broadcast_to({place}, ({', '.join(shape)}))"
         ends = f"({common} < {lane.extent})" if lane.passes_end else ""
         mask = " & ".join(filter(None, (self._mask({own.axis.name}), ends)))
         zero = f", mask={mask}, other=0.0" if mask else ""

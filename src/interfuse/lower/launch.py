@@ -11,7 +11,7 @@ from interfuse.ir.dtypes import F32
 from interfuse.ir.index import Expr, symbols, wrap
 from interfuse.lower.axes import STEP_BYTES, crowded, power
 from interfuse.lower.kernel import Axis, Let, Load, Loop, Reduce, Role, Scan, Stmt, Store, step_along, varies_over, walk
-from interfuse.lower.skinny import FAMILY
+from interfuse.lower.skinny import FAMILY, NAMES
 from interfuse.lower.target import (
     FEW,
     FLIGHT_BYTES,
@@ -24,6 +24,7 @@ from interfuse.lower.target import (
     UNIT_WARPS,
     Target,
 )
+from interfuse.passes.few_rows import FEW as FEW_ROWS
 
 THREAD_BYTES = 128
 """What a thread reads a step beside the sums of columns that it keeps."""
@@ -36,6 +37,14 @@ ahead: it takes registers, so that there are fewer teams.
 
 DOT_BYTES = 48 << 10
 """What a program of products may fetch ahead of itself."""
+
+MANY_BYTES, MANY_FLIGHT = 160 << 10, 112 << 10
+"""What the programs of a unit may fetch ahead where products have more rows than tensor cores take at least, and what
+keeps it busy: rows are fetched beside the matrix.
+"""
+
+LARGE = 1 << 14
+"""Results of products from which on a program has eight warps."""
 
 ONE_WARP = 1 << 10
 """Elements of a row that one warp holds, 32 a thread."""
@@ -79,8 +88,8 @@ def _for_tile(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...])
     body = walk(statements)
     if family == "row, in teams":
         return _of_a_team(axes)
-    if family == FAMILY:  # a multiplication of tensor cores has eight features at least
-        return min(4, axes[1].block // 8)
+    if family == FAMILY:
+        return _of_products(axes, body)
     if family == "mixed":
         return min(16, power(max(1, _step_bytes(axes, statements) // THREAD_BYTES // 32)))
     elements = power(math.prod(a.block for a in axes))
@@ -165,6 +174,13 @@ def _waits(axis: Axis, body: list[Stmt], elements: int) -> bool:
     return elements <= ONE_WARP and sum(isinstance(s, Reduce) for s in body) >= 3 and _is_narrow(axis, body)
 
 
+def _of_products(axes: tuple[Axis, ...], body: list[Stmt]) -> int:
+    """Warps of a program that multiplies: a multiplication of tensor cores has eight features at least."""
+    features = next(a.block for a in axes if a.name == NAMES[1])
+    results = axes[0].block * axes[1].block * sum(isinstance(s, Reduce) for s in body)
+    return 8 if results >= LARGE else min(4, features // 8)
+
+
 def _of_a_team(axes: tuple[Axis, ...]) -> int:
     """Warps of a program that works in a team."""
     alone = math.prod(wrap(a.extent).hi for a in axes if a.role in (Role.GRID, Role.TEAM)) <= GPU.programs
@@ -238,4 +254,7 @@ def stages_of(family: str, axes: tuple[Axis, ...], body: tuple[Stmt, ...], targe
     if any(isinstance(s, Scan) for s in walk(body)):  # which has registers for no more
         wanted = 1
     room = DOT_BYTES if family == FAMILY else STAGED_BYTES
+    if family == FAMILY and next(a.block for a in axes if a.name == NAMES[0]) > FEW_ROWS:
+        beside = min(beside, 2)
+        room, wanted = MANY_BYTES // beside, min(1 + -(-MANY_FLIGHT // (beside * step)), MOST_STAGES, steps)
     return max(1, min(max(target.stages, wanted), 1 + room // step))

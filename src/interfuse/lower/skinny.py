@@ -2,8 +2,9 @@
 on which tensor cores multiply, and what each sum multiplies.
 
 The rows are held whole, the features side by side in programs, and what both have in common is walked: the matrix is
-read once. Tensor cores multiply f16 and bf16 exactly and add up in f32, though the last digits of that are theirs: only
-regions that end in narrow types take them.
+read once. The first axis is what tensor cores take as rows: features where they take more than there are rows. They
+multiply f16 and bf16 exactly and add up in f32, though the last digits of that are theirs: only regions that end in
+narrow types take them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from interfuse.ir.dtypes import BF16, F16, F32, DType
 from interfuse.ir.index import INF
 from interfuse.ir.node import Node
 from interfuse.ir.ops import REDUCES, SCANS
-from interfuse.lower.axes import Rows
+from interfuse.lower.axes import Rows, power
 from interfuse.lower.domain import find, inside
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Reduce, Role, Stmt, Value, step_along, varies_over
 from interfuse.lower.schedule import Schedule
@@ -24,17 +25,21 @@ from interfuse.lower.target import Target
 from interfuse.lower.traced import Trace
 from interfuse.lower.tree import statements
 from interfuse.lower.work import Work
+from interfuse.passes.few_rows import FEW
 
 FAMILY = "skinny"
 
 KINDS = (F16, BF16)
 """Types that tensor cores multiply exactly."""
 
-LEAST = 16
-"""Rows, features and elements in common that a multiplication of tensor cores takes."""
+MOST = 128
+"""Rows of which a product still takes about as long as its matrix takes to be read."""
 
 FEATURES, COMMON = 64, 64
 """Features of a program at most, and what it takes of each at once then: 128 bytes of a matrix laid either way."""
+
+WIDE = 128
+"""Features of a program at most where there are many rows: every program reads all of these again."""
 
 NAMES = ("row", "feature", "col")
 """The axes: of the rows, of the matrix, and of both."""
@@ -71,10 +76,11 @@ def multiplied(work: Work, target: Target, schedule: Schedule, trace: Traced) ->
     if row.extent == 1 and not long:
         return None  # a row of the matrix is added up as it lies
     axes = _blocks(row, feature, col, long, len(found), target)
-    axes = schedule.placed(axes, target.backend, target.lanes)
-    if min(a.block for a in axes) < LEAST:
-        raise UnsupportedError(f"the schedule {schedule}: tensor cores take {LEAST} at once at least")
-    return axes, traced, body, ()
+    row, feature, col = schedule.placed(axes, target.backend, target.lanes)
+    if min(row.block, feature.block, col.block) < FEW:
+        raise UnsupportedError(f"the schedule {schedule}: tensor cores take {FEW} at once at least")
+    turned = row.extent != 1 and row.block < target.dot <= feature.block
+    return ((feature, row, col) if turned else (row, feature, col)), traced, body, ()
 
 
 def factors(total: Node) -> tuple[Node, Node] | None:
@@ -114,21 +120,39 @@ def sizes_of(nodes: Sequence[Node], outputs: Iterable[Node]) -> tuple[int, int, 
     if len(sizes) != 3:
         return None
     rows, features, common = sizes
-    return (rows, features, common) if rows <= LEAST <= min(features, common) else None
+    return (rows, features, common) if rows <= MOST and min(features, common) >= FEW else None
 
 
 def _blocks(row: Axis, feature: Axis, col: Axis, long: bool, matrices: int, target: Target) -> tuple[Axis, ...]:
     """What a program takes: all rows, as many features as leave a program for every unit, no fewer than make a `long`
     piece where they lie side by side, and the more of what they share the less it takes of all `matrices`.
     """
-    block, least = FEATURES, 2 * LEAST if long else LEAST
-    while block > least and int(feature.extent) < target.programs * block:  # type: ignore[arg-type]
+    rows, features = int(row.extent), int(feature.extent)  # type: ignore[arg-type]
+    if rows > FEW:
+        return _many(row, feature, col, matrices, target)
+    block, least = FEATURES, 2 * FEW if long else FEW
+    while block > least and features < target.programs * block:
         block //= 2
     common = 2 * COMMON if block * matrices < FEATURES else COMMON
     # Programs that have a unit each, and little to do a step, take long ones.
-    alone = matrices == 1 and block == LEAST and int(feature.extent) < target.programs * block  # type: ignore[arg-type]
+    alone = matrices == 1 and block == FEW and features < target.programs * block
     common = 4 * COMMON if alone else common
-    return replace(row, block=LEAST), replace(feature, block=block), replace(col, role=Role.SERIAL, block=common)
+    return replace(row, block=FEW), replace(feature, block=block), replace(col, role=Role.SERIAL, block=common)
+
+
+def _many(row: Axis, feature: Axis, col: Axis, matrices: int, target: Target) -> tuple[Axis, ...]:
+    """The same for more rows than tensor cores take at least: what programs read of these again weighs as much as the
+    matrix, so that each takes as many features as leave seven units of eight one, or three of eight where tensor cores
+    take features as rows. Steps are long where few programs fit a unit, or have little to do in each.
+    """
+    tall, features = power(int(row.extent)), int(feature.extent)  # type: ignore[arg-type]
+    turned = tall < target.dot
+    block, busy = (FEATURES, 3) if turned else (WIDE // matrices if tall >= FEATURES else FEATURES, 7)
+    while block > 2 * FEW and 8 * features < busy * target.programs * block:
+        block //= 2
+    long = tall * block * matrices >= WIDE * WIDE or (turned and matrices == 1)
+    common = 2 * COMMON if long else COMMON
+    return replace(row, block=tall), replace(feature, block=block), replace(col, role=Role.SERIAL, block=common)
 
 
 def products(body: Sequence[Stmt], types: Mapping[str, DType]) -> dict[Reduce, Product]:

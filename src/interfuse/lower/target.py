@@ -14,7 +14,7 @@ class Target:
     way at once. Rows of up to `short_row` elements are read again for less than it costs to join moments of their
     lanes. Reductions of fewer than `enough` programs are cut into parts, on a CPU whatever its cores are, so that
     the same sizes give the same bits. A program keeps sums of `widest` columns at most, and
-    holds a `share` of a row that a team of programs shares.
+    holds a `share` of a row that a team of programs shares. Tensor cores take `dot` rows of what they multiply at once.
     """
 
     backend: str = "cpp"
@@ -29,6 +29,7 @@ class Target:
     short_row: int = 1024
     widest: int = 1 << 13
     share: int = 1 << 13
+    dot: int = 16
 
     @property
     def side(self) -> int:

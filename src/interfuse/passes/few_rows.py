@@ -16,7 +16,7 @@ from interfuse.ir.node import Node
 from interfuse.passes.rewrite import rewrite
 
 FEW = 16
-"""Rows that tensor cores take at once: fewer cost as much."""
+"""Rows, features and elements in common that tensor cores take at once at least: fewer cost as much."""
 
 SMALL, RESULTS, SHALLOW = 1 << 20, 1 << 12, 64
 """Products of f32 numbers at most that are added up one by one, sooner than a library has begun and joined its parts;
@@ -35,17 +35,21 @@ def spelled(old: Node, new: Node) -> Node | None:
     """
     if new.op != "linear":
         return None
-    rows, deep = new.inputs[0].shape
-    if rows != 1 and not _few((rows, *new.inputs[1].shape), new.dtype):
-        return None
-    x, weight, *bias = (b.cast(n, F32) if n.dtype.is_narrow else n for n in new.inputs)
+    rows, _ = new.inputs[0].shape
+    return summed(new) if rows == 1 or _few((rows, *new.inputs[1].shape), new.dtype) else None
+
+
+def summed(linear: Node) -> Node:
+    """The sum that a `linear` of rows [m, k] and a matrix [n, k] is: [m, n] of its type."""
+    dtype, (rows, deep) = linear.dtype, linear.inputs[0].shape
+    x, weight, *bias = (b.cast(n, F32) if n.dtype.is_narrow else n for n in linear.inputs)
     features = weight.shape[0]
     whole = (rows, features, deep)
     along = b.expand(b.reshape(x, (rows, 1, deep)), whole)
     terms = b.apply("mul", along, b.expand(b.reshape(weight, (1, features, deep)), whole))
-    total = b.reduce("sum", terms, (2,), hint=new.hint)
-    total = b.apply("add", total, b.broadcast(bias[0], new.shape), hint=new.hint) if bias else total
-    return b.cast(b.rounded(total, new.dtype), new.dtype) if new.dtype.is_narrow else total
+    total = b.reduce("sum", terms, (2,), hint=linear.hint)
+    total = b.apply("add", total, b.broadcast(bias[0], linear.shape), hint=linear.hint) if bias else total
+    return b.cast(b.rounded(total, dtype), dtype) if dtype.is_narrow else total
 
 
 def _few(sizes: tuple[Dim, ...], dtype: DType) -> bool:

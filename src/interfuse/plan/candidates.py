@@ -69,6 +69,7 @@ class Context:
     tried: dict[frozenset[int], KernelStep | str] = field(default_factory=dict)
     parted: dict[frozenset[int], tuple[KernelStep, ...]] = field(default_factory=dict)
     teamed: dict[frozenset[int], KernelStep | None] = field(default_factory=dict)
+    multiplied: dict[frozenset[int], KernelStep | None] = field(default_factory=dict)
     likeness: Likeness = field(default_factory=Likeness)
     lowered: dict[Hashable, tuple[Kernel, tuple[int, ...]] | str] = field(default_factory=dict)
     predicted: dict[int, tuple[Kernel, Estimate]] = field(default_factory=dict)
@@ -100,7 +101,7 @@ def fused(calls: frozenset[int], context: Context) -> KernelStep:
     if known is not None:
         return known
     try:
-        work = _work(calls, context)
+        work = work_of(calls, context)
         kernel, reads = lowered(work, context)
         over = _over(calls, context.flow)
         check_over(kernel, reads, work.outputs, over)
@@ -136,7 +137,7 @@ def _over(calls: frozenset[int], flow: Flow) -> dict[Node, Node]:
     return {flow.writes[k][1]: flow.writes[k][0] for k in sorted(calls & flow.writes.keys())}
 
 
-def _work(calls: frozenset[int], context: Context) -> Work:
+def work_of(calls: frozenset[int], context: Context) -> Work:
     """What a kernel for `calls` is asked for."""
     known = context.works.get(calls)
     if known is not None:
@@ -162,7 +163,7 @@ def in_parts(calls: frozenset[int], context: Context) -> tuple[KernelStep, ...]:
     if calls not in context.parted and target is not None and not in_place:
         steps: list[KernelStep] = []
         try:
-            whole = _work(calls, context)
+            whole = work_of(calls, context)
             works = rows_first(whole, target) or mixed(whole, target) or totals(whole, target) or split(whole, target)
             works = awaiting(works, whole.inputs)
             if any(len(set(w.outputs)) < len(w.outputs) for w in works):
@@ -186,7 +187,7 @@ def in_teams(calls: frozenset[int], context: Context) -> KernelStep | None:
     if calls not in context.teamed and target is not None and nvidia and not calls & context.flow.writes.keys():
         context.teamed[calls] = None
         try:
-            work = team(_work(calls, context), target)
+            work = team(work_of(calls, context), target)
             if work is not None:
                 kernel, reads = lower("kernel", work, target)
                 context.teamed[calls] = KernelStep(kernel, reads, work.outputs, work=work)

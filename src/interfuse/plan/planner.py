@@ -23,7 +23,6 @@ from interfuse.lower.target import Target
 from interfuse.plan.attention import attention_candidates
 from interfuse.plan.candidates import (
     Context,
-    activation_of,
     fused,
     fused_candidate,
     in_parts,
@@ -34,16 +33,16 @@ from interfuse.plan.candidates import (
     outputs_of,
     packed_candidate,
     parted_candidate,
-    provider_candidates,
     seconds_of,
     short_name,
 )
-from interfuse.plan.flow import OUTPUT, Flow, analyse
+from interfuse.plan.flow import Flow, analyse
 from interfuse.plan.joined import Joined, form_joined
 from interfuse.plan.memory import eager_peak, peak, suspects
 from interfuse.plan.notes import note, region_name
 from interfuse.plan.packs import form, unit_of
 from interfuse.plan.plan import Candidate, KernelStep, PackStep, Plan, Region
+from interfuse.plan.products import join_products, product_candidates, products_among
 from interfuse.plan.regions import Former, Grouping
 
 MOST_APART = 4
@@ -74,7 +73,7 @@ def plan(
         lambda union, why: rejected.append((union, why)),
     )
     groups = former.run()
-    _join_activations(groups, flow)
+    join_products(groups, context, lambda k: _fusable(flow, k))
     _keep_to_eagers_memory(former, flow, rejected)
     _join_writes(groups, context, rejected)
     in_kernels = {k for k in flow.needed if _fusable(flow, k) or k in flow.writes}
@@ -124,20 +123,6 @@ def _judge(calls: frozenset[int], context: Context, rejected: list[tuple[frozens
     except UnsupportedError as error:
         rejected.append((calls, str(error)))
         return None
-
-
-def _join_activations(groups: Grouping, flow: Flow) -> None:
-    """Join a matrix product with the activation that alone reads it."""
-    for k in flow.needed:
-        linear = linear_of(flow.graph.calls[k])
-        if linear is None:
-            continue
-        readers = flow.readers.get(linear, ())
-        if len(readers) != 1 or readers[0] == OUTPUT or activation_of(flow.graph.calls[readers[0]]) is None:
-            continue
-        group = groups.group_of[readers[0]]
-        if groups.members[group] == {readers[0]} and flow.leaves[readers[0]] == (linear,):
-            groups.merge(groups.group_of[k], group)
 
 
 def _join_writes(groups: Grouping, context: Context, rejected: list[tuple[frozenset[int], str]]) -> None:
@@ -224,7 +209,7 @@ def _region(
 def _faster(calls: frozenset[int], name: str, context: Context, kernels: dict[Kernel, str]) -> list[Candidate]:
     """The candidates beside the library's."""
     graph = context.flow.graph
-    linears = [n for k in sorted(calls) if (n := linear_of(graph.calls[k])) is not None]
+    linears = products_among(calls, context)
     if not linears and any(graph.calls[k].opaque for k in calls - context.flow.writes.keys() or calls):
         return attention_candidates(calls, context)
     if not linears:
@@ -240,36 +225,7 @@ def _faster(calls: frozenset[int], name: str, context: Context, kernels: dict[Ke
             if not found:
                 raise
             return found
-    (linear,) = linears
-    product = frozenset(k for k in calls if linear_of(graph.calls[k]) is not None)
-    rest = calls - product
-    if not rest:
-        return provider_candidates(linear, linear, "none", context)
-    (after,) = rest
-    (output,) = outputs_of(calls, context.flow)
-    found = provider_candidates(linear, output, activation_of(graph.calls[after]) or "none", context)
-    try:
-        step = _kernel(rest, short_name(graph.calls[after].target), context, kernels)
-    except UnsupportedError:
-        return found
-    second = fused_candidate(step, context)
-    first, _ = library_candidate(product, context)
-    for alone in (*provider_candidates(linear, linear, "none", context), first):
-        found.append(_chain(alone, second, context))
-    return found
-
-
-def _chain(first: Candidate, second: Candidate, context: Context) -> Candidate:
-    total = one_after_other([first.estimate, second.estimate], context.profile)
-    family = second.family if first.family == "library" else first.family
-    return Candidate(
-        f"{first.label}, then {second.label}",
-        (*first.steps, *second.steps),
-        total,
-        first.bytes + second.bytes,
-        first.launches + second.launches,
-        family,
-    )
+    return product_candidates(calls, name, context, lambda step, some, own: _renamed(step, own, some, context, kernels))
 
 
 def _kernel(calls: frozenset[int], name: str, context: Context, kernels: dict[Kernel, str]) -> KernelStep:
