@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import torch
 
 import interfuse
 from interfuse.base.errors import ModelError, OptionError
+from interfuse.driver.exact import exact_outputs
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +63,16 @@ def test_an_exported_program_without_inputs(folder: Path) -> None:
     torch.export.save(program, folder / "bare.pt2")
     with pytest.raises(OptionError, match="holds no example inputs: export it with them"):
         interfuse.load("bare.pt2")
+
+
+def test_an_exported_program_runs_in_float64_without_a_word() -> None:
+    model, x = torch.nn.Linear(3, 2), torch.randn(4, 3)
+    exported = torch.export.export(model, (x,)).module()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = exact_outputs(exported, (x,), {})
+    assert found is not None
+    torch.testing.assert_close(found[0], copy.deepcopy(model).double()(x.double()))
 
 
 def test_a_file_that_fails_leaves_no_module_behind(folder: Path) -> None:

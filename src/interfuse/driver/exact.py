@@ -7,6 +7,7 @@ float64, so that eager's own roundings count as error too.
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -56,12 +57,18 @@ def exact_outputs(
     leaves, spec = tree_flatten((inputs, dict(kwargs)))
     given = tree_unflatten(moved(leaves) if move else list(map(_widened, leaves)), spec)
     try:
-        wide = copy.deepcopy(model).double() if isinstance(model, torch.nn.Module) else model
+        wide = _copied(model).double() if isinstance(model, torch.nn.Module) else model
         with _CastsWiden():
             result = wide(*given[0], **given[1])
     except Exception:  # whatever keeps a model from running in float64, the other figures still stand
         return None
     return [t.detach() for t in (*tensors_of(result), *(tensors_of(given) if arguments else ()))]
+
+
+def _copied(model: torch.nn.Module) -> torch.nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # copying an exported model, PyTorch warns of its own code
+        return copy.deepcopy(model)
 
 
 def tensors_of(tree: Any) -> list[torch.Tensor]:
