@@ -47,7 +47,7 @@ BAD = (
     (["explain", "cli_models:net", "--peer", "gcc"], 2, "there is no peer 'gcc'"),
     (["show", "cli_models:net", "--stage", "assembly"], 2, "choose one of capture, passes, plan"),
     (["show", "cli_models:net", "--stop-after", "x"], 2, "choose one of capture, passes, plan"),
-    (["show", "cli_models:net", "--stage", "program", "--stop-after", "plan"], 2, "stop after that or later"),
+    (["show", "cli_models:net", "--stage", "program", "--stop-after", "plan"], 2, "after plan; stop after program"),
     (["show", "cli_models:net", "--region", "x"], 2, "the regions are: add\\+layer_norm, linear, mul\\+softmax"),
     (["run", "cli_models:net", "--off", "gelu"], 2, "no region 'gelu' to switch off; the regions are: add"),
     (["run", "cli_models"], 2, "names no model: write package.module:function, path/file.py:function"),

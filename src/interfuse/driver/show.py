@@ -80,7 +80,8 @@ def _stages(stage: str, stop_after: str) -> tuple[str, str]:
     stage = stage or _SHOWN_AFTER.get(stop_after, stop_after) or "kernel"
     stop_after = stop_after or NEEDS[stage]
     if STAGES.index(stop_after) < STAGES.index(NEEDS[stage]):
-        raise OptionError(f"{stage} is there after {NEEDS[stage]} only: stop after that or later.")
+        least = STAGES[STAGES.index(NEEDS[stage]) :]
+        raise OptionError(f"nothing of {stage!r} is there to show after {stop_after}; stop after {' or '.join(least)}.")
     return stage, stop_after
 
 
