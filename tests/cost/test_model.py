@@ -15,7 +15,7 @@ from interfuse.ir.dtypes import F32
 from interfuse.ir.index import sym
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
-from interfuse.lower import families
+from interfuse.lower import turned
 from interfuse.lower.families import lower
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.schedule import Schedule
@@ -201,7 +201,7 @@ def test_sectors_that_programs_far_apart_share_cross_memory_for_each(monkeypatch
         return features(made(b.apply("copy", b.permute(whole, (0, 2, 3, 1))), x), {})
 
     together = heads_last(576)
-    monkeypatch.setattr(families, "neighbouring_rows", lambda *_: None)
+    monkeypatch.setattr(turned, "neighbouring_rows", lambda *_: None)
     apart, near = heads_last(576), heads_last(8)
     n = 4 * 16 * 576 * 576
     # Every element of the result lies in a sector of its own program's: eight programs, 576 apart, write each.

@@ -24,9 +24,11 @@ from interfuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8
 from interfuse.ir.evaluate import evaluate
 from interfuse.ir.layout import contiguous
 from interfuse.lower import scan_parts, split
+from interfuse.lower.early import awaiting
 from interfuse.lower.families import lower
 from interfuse.lower.kernel import Kernel, Reduce, walk
 from interfuse.lower.rows_first import rows_first
+from interfuse.lower.rows_turned import rows_turned
 from interfuse.lower.schedule import Schedule
 from interfuse.lower.target import GPU, Target
 from interfuse.lower.work import Work
@@ -110,6 +112,22 @@ def test_turned_tiles(dtype: DType, before: bool) -> None:
     assert [(a.name, a.block) for a in kernel.axes] == [("row", 16), ("col", 64)]
     x = (np.random.default_rng(5).standard_normal(inputs[0].shape) * 2 + 1).astype(dtype.numpy)
     cases.check_region(outputs, {inputs[0]: x}, cases.run(kernel, [x]))
+
+
+@pytest.mark.parametrize("before", (False, True))
+@pytest.mark.parametrize("dtype", (F32, F16), ids=str)
+@pytest.mark.parametrize("region", (cases.turned_region, cases.turned_norm_region))
+def test_rows_that_are_reduced_and_then_turned(region: Callable, dtype: DType, before: bool) -> None:
+    inputs, outputs = region(dtype, 70, 150, before)
+    rng = np.random.default_rng(5)
+    given = {n: (rng.standard_normal(n.shape) * 2 + 1).astype(dtype.numpy) for n in inputs}
+
+    def cut(region: parts.Region, target: Target) -> tuple[Work, ...]:
+        layouts = {n: contiguous(n.shape) for n in (*inputs, *outputs)}
+        return awaiting(rows_turned(Work(tuple(outputs), frozenset(inputs), layouts), target), frozenset(inputs))
+
+    got = parts.in_order((inputs, outputs), GPU, given, lambda k, arrays, _: cases.run(k, arrays), cut)
+    cases.check_region(outputs, given, got)
 
 
 @pytest.mark.parametrize("streamed", (False, True))

@@ -485,3 +485,19 @@ def check_odd_rows(dtype: DType, rows: int, cols: int, aligned: bool, device: st
     outs = [tensor(np.full(p.shape, 7), p.dtype, device) for p in results]
     load(emit(kernel), kernel)([given, *outs])
     check_region(outputs, {inputs[0]: x}, [array(o, p.dtype) for o, p in zip(outs, results, strict=True)])
+
+
+def turned_norm_region(dtype: DType, rows: int, cols: int, before: bool) -> tuple[list[Node], list[Node]]:
+    """LayerNorm with weights along the rows of [rows, cols], its input or its output lying column by column."""
+    x = b.placeholder("x", dtype, (cols, rows) if before else (rows, cols))
+    weights = [b.placeholder(name, dtype, (cols,)) for name in "wb"]
+    plain = b.permute(x, (1, 0)) if before else x
+    wide, w, bias = (b.cast(n, F32) if dtype.is_narrow else n for n in (plain, *weights))
+    mean, variance = (
+        b.expand(b.reduce(op, wide, (1,), keepdims=True, **more), wide.shape)
+        for op, more in (("mean", {}), ("variance", {"correction": 0}))
+    )
+    normal = b.apply("mul", b.apply("sub", wide, mean), b.apply("rsqrt", b.apply("add", variance, b.like(1e-5, wide))))
+    w, bias = (b.expand(b.reshape(v, (1, cols)), wide.shape) for v in (w, bias))
+    y = b.cast(b.apply("add", b.apply("mul", normal, w), bias), dtype)
+    return [x, *weights], [b.apply("copy", y if before else b.permute(y, (1, 0)))]

@@ -47,12 +47,13 @@ def early(kernel: Kernel, reads: tuple[Node, ...], work: Work) -> Kernel:
     """A GPU kernel of `work` that reads `reads`, with the loads first of what is as wide as its own lanes: but of what
     it awaits, of places that values tell, and of what a serial loop walks.
 
-    It waits behind these loads where all its programs find room beside those that they wait for. Where a few do, these
-    would only take what the others read first from memory: they wait first, and where they join no parts either, the
-    kernel stays as it is.
+    It waits behind these loads where all its programs find room beside those that they wait for, or where a cache has
+    what they read. Where a few find room, these would only take what the others read first from memory: they wait
+    first, and where they join no parts either, the kernel stays as it is.
     """
     awaits = tuple(p.name for n, p in zip(reads, kernel.params, strict=False) if n in work.awaited)
-    room = _has_room(kernel)
+    cached = {p.name for n, p in zip(reads, kernel.params, strict=False) if n in work.cached}
+    room = _has_room(kernel) or bool(cached)
     if not awaits or not (room or work.ahead):
         return kernel
     lanes = {a.name for a in kernel.own_axes if a.block > 1}

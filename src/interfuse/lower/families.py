@@ -36,11 +36,9 @@ from interfuse.lower.axes import (
     long_steps,
     map_axes,
     mixed_axes,
-    neighbouring_rows,
     over_rows,
     power,
     row_axes,
-    shared_rows,
     step_axes,
     stepped,
     total_axes,
@@ -52,12 +50,10 @@ from interfuse.lower.joins import check_parts
 from interfuse.lower.kernel import (
     Axis,
     Kernel,
-    Load,
     Loop,
     Param,
     Role,
     Stmt,
-    first_step,
     step_along,
     varies_over,
 )
@@ -72,6 +68,7 @@ from interfuse.lower.together import TeamTracer, shares_of, team_axes
 from interfuse.lower.trace import Tracer
 from interfuse.lower.traced import Trace
 from interfuse.lower.tree import statements, within_rows
+from interfuse.lower.turned import across, is_across, shared
 from interfuse.lower.vectors import held_in_vectors, in_vectors
 from interfuse.lower.work import Work
 
@@ -144,7 +141,7 @@ def _plain(work: Work, target: Target, schedule: Schedule) -> _Made:
     if domain.reduces:
         return _reducing(work, _as_example(domain, work.sizes, target), target, schedule)
     domain, trace = _map_domain(work, target)
-    turned = target.backend == "triton" and _turned(trace, domain)
+    turned = target.backend == "triton" and is_across(trace, domain)
     # The more a program does, the less joining parts for itself weighs; and what a GPU holds at once comes in one go.
     large = work.ahead or (len(trace.reads) == 1 and fills(domain, target))
     axes = turned_map_axes(domain, target) if turned else map_axes(domain, target, bool(large), work.sizes)
@@ -225,10 +222,10 @@ def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) ->
     gpu_rows = family == "row" and target.backend == "triton"
     every = replace(domain, most=INF)
     first = _trace(work.roots, work, every, target) if gpu_rows else None
-    rows = None if first is None else _across(first, domain)
-    turned = first is not None and not schedule.blocks and (rows is not None or _turned(first, domain))
+    rows = None if first is None else across(first, domain)
+    turned = first is not None and not schedule.blocks and (rows is not None or is_across(first, domain))
     if first is not None and rows is None and not turned:
-        rows = _shared(first, domain)
+        rows = shared(first, domain)
     if turned:
         axes = turned_axes(domain, target, rows)
     elif first is not None and schedule.streamed is None and adds_up(first, nodes, domain, target):
@@ -283,30 +280,13 @@ def _weighed(work: Work, domain: Domain, target: Target, schedule: Schedule, row
     return _Made("row, streamed", schedule.placed(axes, target.backend, target.lanes), trace, body, ())
 
 
-def _turned(trace: Trace, domain: Domain) -> bool:
-    """True where an access of the whole domain has its neighbours along the rows: a transpose before or behind."""
-    row, col = position("row", domain.rows), position("col", domain.cols)
-    wide = [a for a in accesses(trace) if col in symbols(a.index)]
-    places = (row, col)
-    return any(first_step(a, row, places) == 1 and first_step(a, col, places) not in (0, 1, -1) for a in wide)
-
-
-def _across(trace: Trace, domain: Domain) -> Rows | None:
-    """The rows as several axes where rows far apart are neighbours in something whose columns are not: heads behind
-    them, say.
-    """
-    row, col = position("row", domain.rows), position("col", domain.cols)
-    wide = [a for a in accesses(trace) if {row, col} <= symbols(a.index)]
-    turned = [a for a in wide if first_step(a, col, (row, col)) not in (0, 1, -1)]
-    sizes = [(a.out if isinstance(a, Load) else a.arg).dtype.bytes for a in turned]
-    return neighbouring_rows([(a.index, n) for a, n in zip(turned, sizes, strict=True)], row, domain.rows)
-
-
-def _shared(trace: Trace, domain: Domain) -> Rows | None:
-    """The rows as several axes where rows far apart share one of something that is read."""
-    row, col = position("row", domain.rows), position("col", domain.cols)
-    read = [m.index for m in trace.made if isinstance(m, Load) and {row, col} <= symbols(m.index)]
-    return shared_rows(sorted(read, key=lambda e: -e.hi), row, domain.rows)
+def is_turned(work: Work, target: Target) -> bool:
+    """True for rows that are reduced and lie across in what is read or written, one of them beside the other."""
+    domain = walked(work, target)
+    if domain.inner != 1 or not domain.reduces:
+        return False
+    trace = _trace(work.roots, work, replace(domain, most=INF), target)
+    return across(trace, domain) is None and is_across(trace, domain)
 
 
 def _asked(target: Target, domain: Domain, streamed: bool | None) -> Target:

@@ -136,7 +136,7 @@ def _for_tile(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...])
 def _usual(family: str, axes: tuple[Axis, ...], elements: int, body: list[Stmt], wide: bool) -> int:
     """Elements of a warp where nothing speaks for more; `wide` says that more is written than what is reduced to."""
     if family == "map" and elements > GPU.tile_elements:
-        return 1024 if sum(isinstance(s, Load) for s in set(body)) == 1 else 512
+        return 1024 if sum(isinstance(s, Load) for s in set(body)) == 1 or _turns_one(axes, body) else 512
     results = [s for s in body if isinstance(s, Reduce)]
     narrow = all(max(s.arg.dtype.bytes, s.out.dtype.bytes) <= F32.bytes for s in results)
     carried = narrow and (family == "column, streamed" or (family == "row, streamed" and not wide))
@@ -152,6 +152,12 @@ def _across(axes: tuple[Axis, ...], body: list[Stmt]) -> bool:
     wide = [s for s in body if isinstance(s, (Load, Store)) and {a.name for a in axes[-2:]} <= varies_over(s)]
     steps = [(step_along(s, axes[-2].symbol), step_along(s, axes[-1].symbol)) for s in wide if axes[-2].block > 1]
     return any(row == 1 and col not in (0, 1, -1) for row, col in steps) and len({*map(_read, wide)} - {None}) <= 2
+
+
+def _turns_one(axes: tuple[Axis, ...], body: list[Stmt]) -> bool:
+    """True for tiles of one tensor that are turned, whatever is read beside it for rows or columns alone."""
+    wide = [s for s in body if isinstance(s, (Load, Store)) and len(varies_over(s)) > 1]
+    return _across(axes, body) and len({*map(_read, wide)} - {None}) == 1
 
 
 def _read(s: Load | Store) -> tuple[str, Expr] | None:

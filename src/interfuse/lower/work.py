@@ -28,7 +28,7 @@ class Work:
     the node beside it says and met by what the other programs give; what joins them is reduced `ahead`.
     Reductions that are few enough for every program to do them for itself are done `ahead` of everything else. `sizes`
     are the values of size symbols in the example: lengths up to about that are held on a GPU. `awaited` are the inputs
-    that kernels right before this one write.
+    that kernels right before this one write, `cached` those that they have read and that a cache has still.
     """
 
     outputs: tuple[Node, ...]
@@ -41,6 +41,7 @@ class Work:
     met: tuple[tuple[Node, Node], ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict, compare=False)
     awaited: frozenset[Node] = frozenset()
+    cached: frozenset[Node] = frozenset()
 
     @property
     def leaves(self) -> frozenset[Node]:

@@ -25,6 +25,7 @@ from interfuse.lower.in_place import check_over
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.mixed import mixed
 from interfuse.lower.rows_first import rows_first
+from interfuse.lower.rows_turned import rows_turned
 from interfuse.lower.schedule import Schedule
 from interfuse.lower.skinny import FAMILY as SKINNY
 from interfuse.lower.slices import slices_first
@@ -164,7 +165,8 @@ def in_parts(calls: frozenset[int], context: Context) -> tuple[KernelStep, ...]:
         steps: list[KernelStep] = []
         try:
             whole = work_of(calls, context)
-            works = rows_first(whole, target) or mixed(whole, target) or totals(whole, target) or split(whole, target)
+            works = rows_first(whole, target) or mixed(whole, target) or totals(whole, target)
+            works = works or rows_turned(whole, target) or split(whole, target)
             works = awaiting(works, whole.inputs)
             if any(len(set(w.outputs)) < len(w.outputs) for w in works):
                 raise UnsupportedError("a value would be written twice")  # its first buffer would be gone by then
