@@ -157,7 +157,7 @@ def _across(axes: tuple[Axis, ...], body: list[Stmt]) -> bool:
 def _turns_one(axes: tuple[Axis, ...], body: list[Stmt]) -> bool:
     """True for tiles of one tensor that are turned, whatever is read beside it for rows or columns alone."""
     wide = [s for s in body if isinstance(s, (Load, Store)) and len(varies_over(s)) > 1]
-    return _across(axes, body) and len({*map(_read, wide)} - {None}) == 1
+    return len(axes) > 1 and _across(axes, body) and len({*map(_read, wide)} - {None}) == 1
 
 
 def _read(s: Load | Store) -> tuple[str, Expr] | None:
