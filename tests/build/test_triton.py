@@ -483,7 +483,9 @@ def test_tiles_of_rows_and_columns_keep_to_the_limits(device: str, cache: Path) 
     assert all(len(works) == 2 for works in groups)
     regions += [cases.groups_region(dtype, 128, 8, 1 << 14) for dtype in (F16, BF16)]
     kernels = [cases.lowered(*region)[0] for region in regions]
-    in_turn = (*in_parts, *whole, *itertools.chain(*groups))
+    norms = [cases.first_and_turned(cases.turned_norm_region(F16, 2048, 4096, before), GPU) for before in (False, True)]
+    assert all(len(works) == 2 for works in norms)
+    in_turn = (*in_parts, *whole, *itertools.chain(*groups), *itertools.chain(*norms))
     kernels += [replace(early(*lower("part", work, GPU), work), follows=True, leads=True) for work in in_turn]
     profile = find(device)
     for r in compiled([emit(k) for k in kernels], profile, cache):

@@ -24,11 +24,9 @@ from interfuse.ir.dtypes import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8
 from interfuse.ir.evaluate import evaluate
 from interfuse.ir.layout import contiguous
 from interfuse.lower import scan_parts, split
-from interfuse.lower.early import awaiting
 from interfuse.lower.families import lower
 from interfuse.lower.kernel import Kernel, Reduce, walk
 from interfuse.lower.rows_first import rows_first
-from interfuse.lower.rows_turned import rows_turned
 from interfuse.lower.schedule import Schedule
 from interfuse.lower.target import GPU, Target
 from interfuse.lower.work import Work
@@ -122,11 +120,9 @@ def test_rows_that_are_reduced_and_then_turned(region: Callable, dtype: DType, b
     rng = np.random.default_rng(5)
     given = {n: (rng.standard_normal(n.shape) * 2 + 1).astype(dtype.numpy) for n in inputs}
 
-    def cut(region: parts.Region, target: Target) -> tuple[Work, ...]:
-        layouts = {n: contiguous(n.shape) for n in (*inputs, *outputs)}
-        return awaiting(rows_turned(Work(tuple(outputs), frozenset(inputs), layouts), target), frozenset(inputs))
-
-    got = parts.in_order((inputs, outputs), GPU, given, lambda k, arrays, _: cases.run(k, arrays), cut)
+    got = parts.in_order(
+        (inputs, outputs), GPU, given, lambda k, arrays, _: cases.run(k, arrays), cases.first_and_turned
+    )
     cases.check_region(outputs, given, got)
 
 

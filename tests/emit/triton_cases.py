@@ -18,8 +18,10 @@ from interfuse.ir.evaluate import evaluate
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
 from interfuse.ir.ops import BITWISE, DISCRETE, FLOAT_ONLY, NUMBERS_ONLY, POINTWISE, SHIFTS, TABLE, with_fact
+from interfuse.lower.early import awaiting
 from interfuse.lower.families import lower
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Param, Reduce, Role, Scope, Store, Value
+from interfuse.lower.rows_turned import rows_turned
 from interfuse.lower.target import GPU, Target
 from interfuse.lower.work import Work
 from interfuse.run.gpu import load
@@ -485,6 +487,13 @@ def check_odd_rows(dtype: DType, rows: int, cols: int, aligned: bool, device: st
     outs = [tensor(np.full(p.shape, 7), p.dtype, device) for p in results]
     load(emit(kernel), kernel)([given, *outs])
     check_region(outputs, {inputs[0]: x}, [array(o, p.dtype) for o, p in zip(outs, results, strict=True)])
+
+
+def first_and_turned(region: tuple[Sequence[Node], Sequence[Node]], target: Target) -> tuple[Work, ...]:
+    """The works of the kernels that reduce the rows of a region, and that turn them."""
+    inputs, outputs = region
+    layouts = {n: contiguous(n.shape) for n in (*inputs, *outputs)}
+    return awaiting(rows_turned(Work(tuple(outputs), frozenset(inputs), layouts), target), frozenset(inputs))
 
 
 def turned_norm_region(dtype: DType, rows: int, cols: int, before: bool) -> tuple[list[Node], list[Node]]:

@@ -135,6 +135,17 @@ def test_transposed_tiles(blocks: tuple[int, int]) -> None:
     np.testing.assert_array_equal(y, x.T + bias)
 
 
+@pytest.mark.parametrize("before", (False, True))
+def test_rows_that_are_reduced_and_then_turned(before: bool) -> None:
+    inputs, outputs = cases.turned_norm_region(F16, 2048, 4096, before)
+    given = {n: np.random.default_rng(k).standard_normal(n.shape).astype(np.float16) for k, n in enumerate(inputs)}
+
+    got = parts.in_order(
+        (inputs, outputs), GPU, given, lambda k, arrays, _: cases.run(k, arrays, "cuda"), cases.first_and_turned
+    )
+    cases.check_region(outputs, given, got)
+
+
 @pytest.mark.parametrize("size", (1.0, 1e-42, 1e-30, 1e30))
 def test_a_divisor_that_a_row_shares_divides_to_the_last_bit(size: float) -> None:
     x = b.placeholder("x", F32, (70, 1000))

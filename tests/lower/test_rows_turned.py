@@ -8,7 +8,7 @@ from interfuse.ir import build as b
 from interfuse.ir.dtypes import F16, F32
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
-from interfuse.lower.early import awaiting, early
+from interfuse.lower.early import early
 from interfuse.lower.families import lower
 from interfuse.lower.kernel import Load, Reduce, walk
 from interfuse.lower.rows_turned import rows_turned
@@ -25,7 +25,7 @@ def _work(inputs: list[Node], outputs: list[Node]) -> Work:
 @pytest.mark.parametrize("before", (False, True))
 def test_rows_are_reduced_and_then_turned(before: bool) -> None:
     inputs, outputs = cases.turned_norm_region(F16, 2048, 4096, before)
-    one, two = awaiting(rows_turned(_work(inputs, outputs), GPU), frozenset(inputs))
+    one, two = cases.first_and_turned((inputs, outputs), GPU)
     (first, _), (last, reads) = (lower("k", w, GPU) for w in (one, two))
     assert {p.dtype for p in first.params if p.mode == "out"} == {F32}, "a mean and a variance a row"
     assert last.family == "map" and not any(isinstance(s, Reduce) for s in walk(last.body))
