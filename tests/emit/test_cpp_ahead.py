@@ -106,7 +106,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize(("name", "cols"), CASES)
 @pytest.mark.parametrize(("dtype", "level"), [*((F32, level) for level in LEVELS), (F64, LEVELS[0]), (BF16, LEVELS[0])])
-def test_rows_read_ahead_give_the_same_bits(dtype: DType, level: str, name: str, cols: int) -> None:
+def test_rows_read_ahead_give_the_same_bits(
+    dtype: DType, level: str, name: str, cols: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     inputs, outputs = region = REGIONS[name](dtype, ROWS, cols)
     kernel, reads = _kernel(region)
     assert _ahead(kernel)
@@ -116,8 +118,11 @@ def test_rows_read_ahead_give_the_same_bits(dtype: DType, level: str, name: str,
         tensors = {n: torch.from_numpy(x).to(to_torch(dtype)) for n, x in given.items()}
         arrays = [tensors[n] for n in reads]
         got = launch(kernel, arrays, level, (rows,), _outs(kernel))
-        plain = launch(kernel, arrays, level, (rows,))
-        assert all(torch.equal(g, p) for g, p in zip(got, plain, strict=True))
+        cached = launch(kernel, arrays, level, (rows,))
+        with monkeypatch.context() as patch:
+            patch.setattr(cpp, "two_passes", lambda *_: None)
+            plain = launch(kernel, arrays, level, (rows,))
+        assert all(torch.equal(g, p) and torch.equal(c, p) for g, c, p in zip(got, cached, plain, strict=True))
         if rows and dtype is not F64:
             values = {n: t.double().numpy().astype(n.dtype.numpy) for n, t in tensors.items()}
             shaped = [g.view(rows, cols) if len(o.shape) > 1 else g for g, o in zip(got, outputs, strict=True)]
@@ -129,7 +134,8 @@ def test_only_what_waits_in_scratch_is_read_ahead() -> None:
     for name in REGIONS:
         kernel, _ = _kernel(REGIONS[name](F32, 2048, 4096))
         assert _ahead(kernel)
-        assert not _ahead(kernel, streamed=False), "what the caches hold is read and written in turns"
+        much = name == "largest"
+        assert _ahead(kernel, streamed=False) == much, "what the caches hold is read and written in turns"
         assert not _ahead(_kernel(REGIONS[name](F32, 16, 4096))[0]), "it lies in the caches"
     x = b.placeholder("x", F32, (2048, 4096))
     assert not _ahead(_kernel(([x], [b.apply("sub", x, _along("mean", x))]))[0]), "the row is read again"

@@ -141,7 +141,8 @@ class _Emitter(RowsAhead):
             self.w.line(f"#pragma omp parallel{clause}")
             with self.w.block("{", "}"):
                 self.rows_ahead(passes)
-                self.w.line("finish_streams();")
+                if streams:
+                    self.w.line("finish_streams();")
             return
         if condition == "false":
             for piece in pieces:

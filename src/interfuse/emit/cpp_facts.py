@@ -99,6 +99,9 @@ def _buffer_bytes(kernel: Kernel) -> float:
     return total
 
 
+AHEAD_WORK = 10
+"""Operations an element from which on a row is read while the one before it is written, whatever the caches hold."""
+
 AHEAD_BYTES = 4 << 10
 """How far where a row is read while the one before it is written: a page."""
 
@@ -135,9 +138,8 @@ def fetched_ahead(kernel: Kernel, lane_axis: Axis | None, streams: bool) -> Fetc
         return Fetch(phases[1], loads[::-1])
     loads = tuple(s for s in loads[::-1] if _follows(s, grid[-1], lane_axis, True))
     writes = any(isinstance(s, Store) and lane_axis.symbol in symbols(s.index) for s in once)
-    work = work_of(kernel, once)
     wide = all(kernel.param(s.param).dtype.bytes >= 4 for s in loads)
-    much = (isinstance(work, int) and work >= FETCH_WORK) or any(isinstance(s, Scan) for s in once)
+    much = _much(kernel, once, FETCH_WORK) or any(isinstance(s, Scan) for s in once)
     pays = streams and wide and much if writes else bool(phases)
     return Fetch(phases[0] if phases else None, loads, FAR_BYTES) if loads and pays else None
 
@@ -158,12 +160,10 @@ class TwoPasses:
 def two_passes(kernel: Kernel, lane_axis: Axis | None, streams: bool) -> TwoPasses | None:
     """The passes of a kernel whose next row is best read while a row is written; None for any other.
 
-    It reads rows that follow each other in memory and writes more than caches hold. What one pass keeps for the other
-    lies at the same column, so that the next row may take its place as the row goes; a kernel that keeps nothing finds
-    its row in the first-level cache, unless the next one comes there meanwhile.
+    It reads rows that follow each other in memory, and writes more than caches hold or computes much of what it reads.
+    What one pass keeps for the other lies at the same column, so that the next row may take its place as the row goes;
+    a kernel that keeps nothing finds its row in the first-level cache, unless the next one comes there meanwhile.
     """
-    if not streams or not any(p.mode == "scratch" for p in kernel.params):
-        return None
     if lane_axis is None or lane_axis.role is not Role.SERIAL or kernel.packed:
         return None
     grid, body, plain = [a for a in kernel.axes if a.role is Role.GRID], kernel.body, (Load, Let, Store)
@@ -178,8 +178,11 @@ def two_passes(kernel: Kernel, lane_axis: Axis | None, streams: bool) -> TwoPass
         return None
     if any(a.among for a in kernel.axes) or any(loop.axis != lane_axis.name for loop in (read, write)):
         return None
+    if not streams and not _much(kernel, read.body, AHEAD_WORK):
+        return None
     accesses = [s for s in walk(body) if isinstance(s, (Load, Store))]
-    if any(s.index != lane_axis.symbol for s in accesses if kernel.param(s.param).mode == "scratch"):
+    waiting = [s for s in accesses if kernel.param(s.param).mode == "scratch"]
+    if not waiting or any(s.index != lane_axis.symbol for s in waiting):
         return None
     if any(lane_axis.symbol not in symbols(s.index) for s in write.body if isinstance(s, Load)):
         return None
@@ -188,6 +191,12 @@ def two_passes(kernel: Kernel, lane_axis: Axis | None, streams: bool) -> TwoPass
     loads = [s for s in read.body if isinstance(s, Load) and _follows(s, grid[0], lane_axis, True)]
     found = tuple({(s.param, s.index): s for s in loads if kernel.param(s.param).mode == "in"}.values())
     return TwoPasses(before, read, tuple(rest), write, Fetch(read, found, AHEAD_BYTES)) if found else None
+
+
+def _much(kernel: Kernel, body: Sequence[Stmt], much: int) -> bool:
+    """True where a loop takes at least so many operations an element."""
+    work = work_of(kernel, body)
+    return isinstance(work, int) and work >= much
 
 
 def _follows(s: Load, grid: Axis, lane: Axis, dense: bool) -> bool:
