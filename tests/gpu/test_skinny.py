@@ -88,7 +88,7 @@ def test_rows_are_normalised_while_their_products_begin(rows: int) -> None:
 
 @pytest.mark.parametrize("turned", (False, True), ids=("linear", "mm"))
 @pytest.mark.parametrize("dot", (16, 64))
-@pytest.mark.parametrize(("rows", "features"), ((16, 130), (20, 300), (50, 300), (100, 300)))
+@pytest.mark.parametrize(("rows", "features"), ((1, 130), (16, 130), (20, 300), (50, 300), (100, 300)))
 def test_more_rows_and_features_that_come_first(rows: int, features: int, dot: int, turned: bool) -> None:
     for region in (few.gated, few.residual):
         inputs, outputs = region(F16, (rows, features, 200), turned)

@@ -79,7 +79,7 @@ def multiplied(work: Work, target: Target, schedule: Schedule, trace: Traced) ->
     row, feature, col = schedule.placed(axes, target.backend, target.lanes)
     if min(row.block, feature.block, col.block) < FEW:
         raise UnsupportedError(f"the schedule {schedule}: tensor cores take {FEW} at once at least")
-    turned = row.extent != 1 and row.block < target.dot <= feature.block
+    turned = row.block < target.dot <= feature.block
     return ((feature, row, col) if turned else (row, feature, col)), traced, body, ()
 
 
@@ -150,8 +150,7 @@ def _many(row: Axis, feature: Axis, col: Axis, matrices: int, target: Target) ->
     block, busy = (FEATURES, 3) if turned else (WIDE // matrices if tall >= FEATURES else FEATURES, 7)
     while block > 2 * FEW and 8 * features < busy * target.programs * block:
         block //= 2
-    long = tall * block * matrices >= WIDE * WIDE or (turned and matrices == 1)
-    common = 2 * COMMON if long else COMMON
+    common = 2 * COMMON if tall == MOST or (turned and matrices == 1) else COMMON
     return replace(row, block=tall), replace(feature, block=block), replace(col, role=Role.SERIAL, block=common)
 
 
