@@ -36,6 +36,17 @@ def test_a_row_over_its_largest_element_needs_one_test(least: float) -> None:
     assert "= divided_within(x, div, (-448.0), 448.0)" in text and "to_f8e4m3" not in text
 
 
+def test_what_has_all_digits_is_rounded_once() -> None:
+    """Not so what was read, is half of that, or is the larger of that and 0: it may lie halfway between two codes."""
+    x, y = rows(), rows("y")
+    normed = b.apply("mul", b.apply("mul", x, y), y)
+    assert "= codes_near(mul_2, div, (-127.0), 127.0)" in text_of(codes(normed, I8))
+    half, zero = (b.broadcast(b.constant(n, F32), x.shape) for n in (0.5, 0.0))
+    for plain in (x, b.apply("mul", x, half), b.apply("maximum", x, zero), b.apply("mul", x, y)):
+        text = text_of(codes(plain, I8))
+        assert "codes_within(" in text and "codes_near(" not in text
+
+
 def test_wider_limits_are_limits_too() -> None:
     assert "codes_within(x, div, (-128.0), 127.0)" in text_of(codes(rows(), I8, clamp=(-128.0, 127.0)))
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from interfuse.emit.triton import emit
 from interfuse.ir import build as b
-from interfuse.ir.dtypes import F16, F32
+from interfuse.ir.dtypes import F16, F32, I8
 from interfuse.lower.kernel import Kernel, Role
 from tests.emit import triton_cases as cases
 
@@ -17,6 +18,27 @@ def log_sums(rows: int, cols: int) -> Kernel:
     top = b.reduce("max", wide, (1,))
     weights = b.apply("exp", b.apply("sub", wide, b.spread_over(top, wide, (1,))))
     return cases.lowered([x], [b.apply("add", top, b.apply("log", b.reduce("sum", weights, (1,))))])[0]
+
+
+@pytest.mark.parametrize(("rows", "early"), ((2048, True), (1 << 15, False)))
+def test_few_rows_have_all_that_they_need_on_its_way_first(rows: int, early: bool) -> None:
+    """Many rows that are stored in bytes read what is the same in all of them when they need it."""
+    x, w = b.placeholder("x", F16, (rows, 4096)), b.placeholder("w", F16, (4096,))
+    wide = b.cast(x, F32)
+    root = b.apply("rsqrt", b.reduce("sum", b.apply("mul", wide, wide), (1,)))
+    normed = b.apply(
+        "mul", b.apply("mul", wide, b.spread_over(root, wide, (1,))), b.spread_over(b.cast(w, F32), x, (0,))
+    )
+    text = emit(cases.lowered([x, w], [b.cast(normed, I8)])[0]).text
+    assert (text.index("tl.load(w_ptr") < text.index("tl.sum(")) is early
+
+
+def test_columns_of_a_unit_have_as_many_steps_on_their_way_as_it_holds() -> None:
+    x = b.placeholder("x", F16, (2048, 4096))
+    wide = b.cast(x, F32)
+    kernel = cases.lowered([x], [b.reduce("mean", wide, (0,)), b.reduce("variance", wide, (0,), correction=1)])[0]
+    assert (kernel.axes[-1].block, kernel.axes[-2].block, kernel.warps, kernel.stages) == (128, 32, 4, 8)
+    assert "apart_from(" in emit(kernel).text, "the mean is infinite where an element is"
 
 
 def test_long_rows_of_two_tensors_have_twice_the_warps_of_one() -> None:

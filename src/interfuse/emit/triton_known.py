@@ -19,6 +19,10 @@ MOST_POWER = 126
 """Powers of two up to this one have a normal inverse."""
 
 
+ROUNDING = frozenset(("add", "sub", "mul", "div"))
+"""Operators whose results are rounded."""
+
+
 class Known:
     """What is known of the values of one kernel; `lanes` are the axes that its tensors vary over, by name."""
 
@@ -32,7 +36,8 @@ class Known:
         typed = s.args[1] if s.op == "where" else s.args[0]
         if s.op == "div" and s.attrs:
             least, most = (prelude.literal(n, F32) for _, n in s.attrs)
-            return f"{'codes' if s.out.dtype is I8 else 'divided'}_within({{0}}, {{1}}, {least}, {most})"
+            near = "codes_near" if self._has_digits(s.args[0]) else "codes_within"
+            return f"{near if s.out.dtype is I8 else 'divided_within'}({{0}}, {{1}}, {least}, {most})"
         if s.op == "div" and s.out.dtype is F32:
             by = self._constant(s.args[1])
             if by is not None and _is_power(by) and self._constant(s.args[0]) is None:
@@ -42,6 +47,15 @@ class Known:
         if s.op == "sigmoid" and s.attrs:
             return "coarse_sigmoid({0})"
         return prelude.operator_text(s.op, typed.dtype)
+
+    def _has_digits(self, value: Value, steps: int = 2) -> bool:
+        """True for what some operations in a row gave, which leaves it all the digits that it can have: it hardly ever
+        lies halfway between two codes, as an element of 16 bits does that is half of the largest one.
+        """
+        made = self._makers.get(value)
+        if made is None or made.op not in ROUNDING or any(self._constant(a) is not None for a in made.args):
+            return False
+        return steps == 1 or any(self._has_digits(a, steps - 1) for a in made.args)
 
     def converted(self, value: Value, text: str, target: DType) -> str:
         """`text`, which spells `value`, converted to `target`."""

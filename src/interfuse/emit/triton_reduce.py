@@ -17,14 +17,11 @@ from interfuse.emit import triton_prelude as prelude
 from interfuse.emit.triton_lanes import Lane
 from interfuse.ir.dtypes import F32, DType
 from interfuse.ir.index import Dim, wrap
-from interfuse.lower.kernel import MOMENTS, Axis, Kernel, Reduce, Role
-from interfuse.lower.target import LONG_STEP
+from interfuse.lower.kernel import MOMENTS, Axis, Kernel, Let, Reduce, Role, Stmt, Value, operands, walk
+from interfuse.lower.target import LONG_STEP, ROWS_AT_ONCE
 
 JOINS = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
 """What joins the parts of each scan."""
-
-FEW_ROWS = 1 << 12
-"""Rows that a GPU has under way at once, or little more."""
 
 COMBINE = {
     "argmax": "larger_first({0}, {1})",
@@ -51,7 +48,7 @@ class Operand:
     `along` are the arguments of a reduction by which Triton finds the axis, `lane` is its dimension, `lanes` numbers
     the `block` lanes that share its `count` elements, `size` in the text, `start` is the loop's variable. `folded` is
     what a step carries where lanes that one thread has are carried as one; 0 where they are not. Moments carry `eights`
-    of neighbours as one where a step is long.
+    of neighbours as one where a step is long, and are `plain` where nobody tells an infinite mean from NaN.
     """
 
     text: str
@@ -68,6 +65,7 @@ class Operand:
     folded: int = 0
     at_once: bool = False
     eights: bool = False
+    plain: bool = False
 
     @staticmethod
     def of(s: Reduce, text: str, lanes: Mapping[str, Lane], mask: str, kernel: Kernel) -> Operand:
@@ -90,6 +88,7 @@ class Operand:
             _folded(s, lane, kernel.warps),
             lane.rank == 1 and s.arg.dtype is F32 and _at_once(lane.axis, kernel),
             lane.rank == 1 and s.arg.dtype is F32 and block >= LONG_STEP and not lane.passes_end,
+            s.op in MOMENTS and not _tells_infinite(s.arg, walk(kernel.body)),
         )
 
     def masked(self, text: str, rest: str) -> str:
@@ -115,7 +114,15 @@ def distinct(carried: Iterable[Carried]) -> list[Carried]:
 def _at_once(axis: Axis, kernel: Kernel) -> bool:
     """True for rows of one step, where there are so few of them that registers for all of a step leave room enough."""
     rows = math.prod(wrap(a.extent).hi for a in kernel.axes if a.role is Role.GRID)
-    return isinstance(axis.extent, int) and axis.extent <= axis.block and rows <= FEW_ROWS
+    return isinstance(axis.extent, int) and axis.extent <= axis.block and rows <= ROWS_AT_ONCE
+
+
+def _tells_infinite(arg: Value, statements: list[Stmt]) -> bool:
+    """True where someone sees the mean of `arg` before what is infinite in it became NaN, as it does in var_mean."""
+    means = {s.out for s in statements if isinstance(s, Reduce) and s.op == "mean" and s.arg == arg}
+    nothing = {s.out for s in statements if isinstance(s, Let) and s.op == "sub" and {*s.args} <= means}
+    made = {s.out for s in statements if isinstance(s, Let) and s.op == "add" and {*s.args} & nothing}
+    return any(means & {*operands(s)} and getattr(s, "out", None) not in nothing | made for s in statements)
 
 
 def _folded(s: Reduce, lane: Lane, warps: int) -> int:
@@ -154,7 +161,7 @@ def moments(x: Operand, own: Callable[[str], str]) -> Carried:
     return Carried(
         tuple(f"{name} = tl.full({x.shape}, 0.0, {kind})" for name in (mean, squares)),
         (
-            f"{apart} = {x.masked(f'apart_from({mean}, {x.text})', '0.0')}",
+            f"{apart} = {x.masked(f'{x.text} - {mean}' if x.plain else f'apart_from({mean}, {x.text})', '0.0')}",
             f"{mean} = tl.fma({apart}, {share}, {mean})",
             f"{squares} = tl.fma({apart}, {x.masked(f'{x.text} - {mean}', '0.0')}, {squares})",
         ),

@@ -63,7 +63,7 @@ from interfuse.lower.order import in_memory_order, map_domains, memory_digits, p
 from interfuse.lower.schedule import HELD, Schedule
 from interfuse.lower.skinny import FAMILY, multiplied
 from interfuse.lower.statistics import expand_statistics, join_statistics
-from interfuse.lower.target import PARTED, SHORT, SOON, Target
+from interfuse.lower.target import PARTED, ROWS_AT_ONCE, SHORT, SOON, Target
 from interfuse.lower.together import TeamTracer, shares_of, team_axes
 from interfuse.lower.trace import Tracer
 from interfuse.lower.traced import Trace
@@ -250,8 +250,8 @@ def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) ->
         else:
             spelled = expand_statistics(work.roots, work.leaves)
         trace = _trace(spelled, work, domain, target, rows)
-        soon = gpu_rows and domain.longest <= SOON and wrap(domain.rows).hi <= target.programs
-        body, scratch = statements(trace, axes[-1], soon=soon)
+        most = wrap(domain.rows).hi if gpu_rows and domain.longest <= SOON else INF
+        body, scratch = statements(trace, axes[-1], soon=most <= target.programs, few=most <= ROWS_AT_ONCE)
         if not scratch or (domain.inner == 1 and _bytes(scratch) <= target.scratch_bytes):
             return _Made("row, resident" if family == "row" else family, axes, trace, body, scratch)
     if schedule.streamed is False:

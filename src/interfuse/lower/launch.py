@@ -263,4 +263,6 @@ def stages_of(family: str, axes: tuple[Axis, ...], body: tuple[Stmt, ...], targe
     if family == FAMILY and next(a.block for a in axes if a.name == NAMES[0]) > FEW_ROWS:
         beside = min(beside, 2)
         room, wanted = MANY_BYTES // beside, min(1 + -(-MANY_FLIGHT // (beside * step)), MOST_STAGES, steps)
+    if family == "column, streamed" and beside <= 1 and step <= STEP_BYTES // 2:  # nobody else needs it
+        room = FLIGHT_BYTES
     return max(1, min(max(target.stages, wanted), 1 + room // step))

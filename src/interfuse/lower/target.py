@@ -70,6 +70,9 @@ MOST_MATES = 32
 SOON = 1 << 12
 """Elements of a row up to which threads have registers for all that is read beside it."""
 
+ROWS_AT_ONCE = 1 << 12
+"""Rows that a GPU has under way at once, or little more."""
+
 LIGHT_ROW = 1 << 12
 """Elements of a row from which half the warps are enough where its elements are narrow."""
 

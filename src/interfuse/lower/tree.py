@@ -240,11 +240,11 @@ def _met_once(made: list[Made]) -> list[Made]:
 
 
 def statements(
-    trace: Trace, col: Axis, keep: bool = True, late: bool = False, soon: bool = False
+    trace: Trace, col: Axis, keep: bool = True, late: bool = False, soon: bool = False, few: bool = False
 ) -> tuple[tuple[Stmt, ...], tuple[Param, ...]]:
     """The body of the kernel inside its grid axes, and the scratch rows that it needs; none where not `keep`. What
     values tell the place of comes `late`, behind a loop that does not need it: a GPU's threads wait for these values.
-    All that columns need is read as `soon` as the first of it.
+    All that columns need is read as `soon` as the first of it, where rows are `few` even if they are crowded.
     """
     first, rest = _ahead(trace.made)
     if col.role is Role.GRID:
@@ -254,10 +254,11 @@ def statements(
         return (*loads, *first, *(m for m in rest if m not in loads), *trace.stores), ()
     trace = replace(trace, made=rest)
     serial = col.role is Role.SERIAL
-    columns = _Columns(trace, col, soon)
+    crowded = not serial and _is_crowded(trace, col)
+    columns = _Columns(trace, col, soon or (few and crowded))
     if serial and keep:
         columns.choose_kept()
-    if not serial and _is_crowded(trace, col):
+    if crowded and not few:
         columns.put_off()
     body: list[Stmt] = list(first)
     for number in range(columns.last + 1):
