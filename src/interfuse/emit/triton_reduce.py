@@ -158,13 +158,21 @@ def moments(x: Operand, own: Callable[[str], str]) -> Carried:
     else:
         more = f"({x.lanes} < {x.size} % {x.block}).to(tl.int32)"
         seen, count = f"tl.cast({x.size} // {x.block} + {more}, {kind})", f"tl.cast({x.size}, {kind})"
+    distance = x.masked(f"{x.text} - {mean}", "0.0")
+    step = (
+        f"{apart} = {distance}",
+        f"{mean} = tl.fma({apart}, {share}, {mean})",
+        f"{squares} = tl.fma({apart}, {distance}, {squares})",
+    )
+    if not x.plain:  # nor fused, for want of registers
+        step = (
+            f"{apart} = {x.masked(f'apart_from({mean}, {x.text})', '0.0')}",
+            f"{mean} = {mean} + {apart} * {share}",
+            f"{squares} = {squares} + {apart} * {x.masked(f'({x.text} - {mean})', '0.0')}",
+        )
     return Carried(
         tuple(f"{name} = tl.full({x.shape}, 0.0, {kind})" for name in (mean, squares)),
-        (
-            f"{apart} = {x.masked(f'{x.text} - {mean}' if x.plain else f'apart_from({mean}, {x.text})', '0.0')}",
-            f"{mean} = tl.fma({apart}, {share}, {mean})",
-            f"{squares} = tl.fma({apart}, {x.masked(f'{x.text} - {mean}', '0.0')}, {squares})",
-        ),
+        step,
         (
             f"{whole} = {div.format(f'tl.sum({mean} * {seen}{x.along})', count)}",
             f"{off} = {mean} - {whole}",

@@ -101,11 +101,12 @@ def row_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
     return (Axis("row", domain.rows, Role.GRID, together), Axis("col", cols, Role.TILE, block))
 
 
-def column_axes(domain: Domain, target: Target, scanned: int, light: bool, narrow: bool) -> tuple[Axis, ...]:
+def column_axes(domain: Domain, target: Target, scanned: int, carried: int | None, narrow: bool) -> tuple[Axis, ...]:
     """Columns side by side, and the rows that are reduced or scanned: held at once where they are few. Scans give
     `scanned` bytes for each row of a column, 0 where there are none; `narrow` says that nothing is written but what
-    columns reduce to, `light` that this is one reduction alone.
+    columns reduce to, `carried` how many reductions that are, of 32 bits at most; None for others.
     """
+    light = carried == 1
     outer, cols = (Axis("outer", domain.rows, Role.GRID),), domain.longest
     if target.backend == "cpp":
         col = Axis("col", domain.inner, Role.GRID, beside(domain, target))
@@ -125,7 +126,7 @@ def column_axes(domain: Domain, target: Target, scanned: int, light: bool, narro
     deep = narrow and not light and wrap(domain.kept).hi >= 2 * target.programs * lanes
     step = target.tile_elements // (2 * lanes if deep else lanes)
     # A program that has a unit to itself waits for fewer steps the longer they are.
-    step *= 2 if narrow and not light and wrap(domain.kept).hi <= target.programs * lanes else 1
+    step *= 2 if carried == 2 and wrap(domain.kept).hi <= target.programs * lanes else 1
     row = Axis("row", domain.cols, Role.TILE if held else Role.SERIAL, power(cols) if held else step)
     return (*outer, Axis("col", domain.inner, Role.GRID, lanes), row)
 

@@ -236,8 +236,8 @@ def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) ->
         scanned = sum(compute_type(n.dtype).bytes for n in nodes if n.op in SCANS)
         reduces = [n for n in nodes if n.op in REDUCES]
         narrow = all(product(r.shape) == domain.kept for r in work.roots)
-        light = narrow and len(reduces) == 1 and reduces[0].dtype.bytes <= F32.bytes
-        axes = column_axes(domain, target, scanned, light, narrow)
+        carried = len(reduces) if narrow and all(n.dtype.bytes <= F32.bytes for n in reduces) else None
+        axes = column_axes(domain, target, scanned, carried, narrow)
     axes = schedule.placed(over_rows(axes, rows), target.backend, target.lanes)
     if gpu_rows and not turned and schedule.streamed is None:
         made = _weighed(work, domain, target, schedule, rows)
