@@ -113,10 +113,13 @@ def test_turned_tiles(dtype: DType, before: bool) -> None:
 
 
 @pytest.mark.parametrize("before", (False, True))
+@pytest.mark.parametrize("sizes", ((70, 150), (64, 256)))
 @pytest.mark.parametrize("dtype", (F32, F16), ids=str)
 @pytest.mark.parametrize("region", (cases.turned_region, cases.turned_norm_region))
-def test_rows_that_are_reduced_and_then_turned(region: Callable, dtype: DType, before: bool) -> None:
-    inputs, outputs = region(dtype, 70, 150, before)
+def test_rows_that_are_reduced_and_then_turned(
+    region: Callable, dtype: DType, sizes: tuple[int, int], before: bool
+) -> None:
+    inputs, outputs = region(dtype, *sizes, before)
     rng = np.random.default_rng(5)
     given = {n: (rng.standard_normal(n.shape) * 2 + 1).astype(dtype.numpy) for n in inputs}
 
