@@ -10,6 +10,7 @@ from interfuse.ir.dtypes import F32
 from interfuse.ir.evaluate import evaluate
 from interfuse.ir.node import Node, topological
 from interfuse.ir.ops import REDUCES
+from interfuse.lower.domain import inside
 from interfuse.lower.slices import slices_first
 
 X = b.placeholder("x", F32, (4, 6, 5))
@@ -77,3 +78,21 @@ def test_what_is_there_is_not_looked_into() -> None:
     total = _total()
     roots = (b.apply("tanh", b.take_slice(total, (0, 0), (4, 3))),)
     assert slices_first(roots, frozenset((total,))) == roots
+
+
+def test_inputs_stay_whatever_made_them() -> None:
+    made = b.apply("exp", b.apply("mul", X, b.expand(Y, X.shape)))
+    total = b.reduce("sum", b.apply("tanh", made), (2,))
+    after = slices_first((b.take_slice(total, (0, 0), (4, 3)),), frozenset((made,)))
+    assert _reduced(after) == [(4, 3)]
+    assert [n.op for n in inside(after, frozenset((made,)))] == ["slice", "tanh", "sum"], "made once"
+
+
+def test_long_chains_of_element_wise_work() -> None:
+    x: Node = X
+    for _ in range(3000):
+        x = b.apply("sin", x)
+    before = (b.take_slice(b.reduce("sum", x, (2,)), (0, 0), (4, 3)),)
+    after = slices_first(before, INPUTS)
+    assert _reduced(after) == [(4, 3)]
+    _same(before, after)

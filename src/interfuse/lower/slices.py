@@ -33,13 +33,13 @@ def slices_first(roots: tuple[Node, ...], inputs: frozenset[Node]) -> tuple[Node
     parted = _parted(nodes, roots)
     if not parted:
         return roots
-    memo: dict[Node, Node] = {i: i for i in inputs}
+    taker = _Taker(inputs)
     for node in nodes:
         if node.op == "slice" and node.inputs[0] in parted:
-            memo[node] = _part(node.inputs[0], _slice(node), memo, {})
+            taker.memo[node] = taker.part(node.inputs[0], _slice(node))
         else:
-            memo[node] = with_inputs(node, tuple(memo[i] for i in node.inputs))
-    return tuple(memo[r] for r in roots)
+            taker.memo[node] = with_inputs(node, tuple(taker.memo[i] for i in node.inputs))
+    return tuple(taker.memo[r] for r in roots)
 
 
 def _parted(nodes: list[Node], roots: Iterable[Node]) -> frozenset[Node]:
@@ -81,33 +81,57 @@ def _slice(node: Node) -> Slice:
     return Slice(node.attr("starts"), node.shape, node.attr("steps"))
 
 
-def _part(node: Node, taken: Slice, memo: dict[Node, Node], parts: dict[Node, Node]) -> Node:
-    """The slice of a node, taken as far up as element-wise work and what is repeated let it."""
-    if node not in parts:
-        parts[node] = _made(node, taken, memo, parts)
-    return parts[node]
+class _Taker:
+    """Takes slices of values of a region. `memo` has what stands for each node so far; `inputs` stay what they are,
+    whatever they were computed from.
+    """
+
+    def __init__(self, inputs: frozenset[Node]) -> None:
+        self.inputs = inputs
+        self.memo: dict[Node, Node] = {i: i for i in inputs}
+
+    def part(self, node: Node, taken: Slice) -> Node:
+        """The slice of a node, taken as far up as element-wise work and what is repeated let it."""
+        parts: dict[Node, Node] = {}
+        stack = [node]  # chains of element-wise work are longer than Python recurses
+        while stack:
+            n = stack[-1]
+            each = n.op in POINTWISE and n.token is None and n not in self.inputs
+            missing = [i for i in n.inputs if i not in parts] if each else []
+            if missing:
+                stack += missing
+                continue
+            stack.pop()
+            if each:
+                parts[n] = _resized(n, tuple(parts[i] for i in n.inputs), taken)
+            elif n not in parts:
+                parts[n] = self._end(n, taken)
+        return parts[node]
+
+    def _end(self, node: Node, taken: Slice) -> Node:
+        """The slice of a node that is not computed element by element."""
+        if node in self.inputs:
+            return b.take_slice(node, *taken)
+        if node.op in REDUCES:
+            return self._of_operand(node, taken)
+        if node.op == "expand":
+            x = node.inputs[0]
+            repeats = [d == 1 for d in x.shape]
+            starts = tuple(0 if r else s for r, s in zip(repeats, taken.starts, strict=True))
+            shape = tuple(1 if r else d for r, d in zip(repeats, taken.shape, strict=True))
+            steps = tuple(1 if r else s for r, s in zip(repeats, taken.steps, strict=True))
+            return b.expand(b.take_slice(self.memo[x], starts, shape, steps), taken.shape)
+        return b.take_slice(self.memo[node], *taken)
+
+    def _of_operand(self, node: Node, taken: Slice) -> Node:
+        """The reduction of a slice that has all of the axes that are reduced."""
+        operand, axes = node.inputs[0], node.attr("axes")
+        kept = iter(zip(*taken, strict=True))
+        each = [(0, d, 1) if k in axes else next(kept) for k, d in enumerate(operand.shape)]
+        part = self.part(operand, Slice(*map(tuple, zip(*each, strict=True))))
+        return _resized(node, (part,), taken)
 
 
-def _made(node: Node, taken: Slice, memo: dict[Node, Node], parts: dict[Node, Node]) -> Node:
-    if node.op in REDUCES:
-        return _of_operand(node, taken, memo, parts)
-    if node.op in POINTWISE and node.token is None:
-        inputs = tuple(_part(i, taken, memo, parts) for i in node.inputs)
-        return make(node.op, inputs, node.dtype, taken.shape, None, node.source, node.hint, **dict(node.attrs))
-    if node.op == "expand":
-        x = node.inputs[0]
-        repeats = [d == 1 for d in x.shape]
-        starts = tuple(0 if r else s for r, s in zip(repeats, taken.starts, strict=True))
-        shape = tuple(1 if r else d for r, d in zip(repeats, taken.shape, strict=True))
-        steps = tuple(1 if r else s for r, s in zip(repeats, taken.steps, strict=True))
-        return b.expand(b.take_slice(memo[x], starts, shape, steps), taken.shape)
-    return b.take_slice(memo[node], *taken)
-
-
-def _of_operand(node: Node, taken: Slice, memo: dict[Node, Node], parts: dict[Node, Node]) -> Node:
-    """The reduction of a slice that has all of the axes that are reduced."""
-    operand, axes = node.inputs[0], node.attr("axes")
-    kept = iter(zip(*taken, strict=True))
-    each = [(0, d, 1) if k in axes else next(kept) for k, d in enumerate(operand.shape)]
-    inputs = (_part(operand, Slice(*map(tuple, zip(*each, strict=True))), memo, {}),)
+def _resized(node: Node, inputs: tuple[Node, ...], taken: Slice) -> Node:
+    """The node of other inputs and of the slice's shape."""
     return make(node.op, inputs, node.dtype, taken.shape, None, node.source, node.hint, **dict(node.attrs))
