@@ -38,11 +38,14 @@ class Lane:
 
     def numbers(self) -> str:
         """0, 1, ..., block - 1 along this dimension."""
-        at = "" if self.rank == 1 else f"[{', '.join(':' if k == self.dim else 'None' for k in range(self.rank))}]"
         numbers = f"tl.arange(0, {self.block})"
         if self.axis.each:  # what is contiguous tells Triton how many neighbours a thread takes
             numbers = f"tl.max_contiguous({numbers}, {self.axis.each})"
-        return f"{numbers}{at}"
+        return f"{numbers}{self.spread()}"
+
+    def spread(self) -> str:
+        """What makes a tensor of one dimension one that lies along this dimension of all."""
+        return "" if self.rank == 1 else f"[{', '.join(':' if k == self.dim else 'None' for k in range(self.rank))}]"
 
 
 def padded(axis: Axis) -> int:

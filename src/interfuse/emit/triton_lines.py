@@ -21,7 +21,7 @@ from interfuse.emit.triton_index import INT32, index_text, wide_symbols
 from interfuse.emit.triton_known import Known
 from interfuse.emit.triton_lanes import Lane, lanes_of, padded, shape_of
 from interfuse.emit.triton_names import inside_name, name_indices, typed_constants
-from interfuse.emit.triton_shared import NEIGHBOURS, is_alike, piece_name, shared_along
+from interfuse.emit.triton_shared import NEIGHBOURS, is_alike, piece_name, shared_along, shared_by_rows
 from interfuse.emit.triton_steps import NAMES, Piece
 from interfuse.ir.dtypes import ALL, I64, DType
 from interfuse.ir.index import Expr, const, mod, symbols, wrap
@@ -199,6 +199,11 @@ class Lines:
             return
         if s in self._shared:
             self._load_shared(s, self._shared[s])
+            return
+        if (lane := shared_by_rows(self.kernel, s, self.lanes)) is not None:
+            place = f"tl.reshape({self.index(s.index)}, ({lane.block},))"
+            found = self._convert(f"tl.load({s.param}_ptr + {place})", self.kernel.param(s.param).dtype, s.out.dtype)
+            self.writer.line(f"{self._name(s.out)} = {found}{lane.spread()}")
             return
         dtype = self.kernel.param(s.param).dtype
         if self._is_by_step(s) and self._loop is not None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from interfuse.emit.triton_lanes import Lane
 from interfuse.ir.index import Expr, symbols
-from interfuse.lower.kernel import Axis, Load, Role, varies_over
+from interfuse.lower.kernel import Axis, Kernel, Load, Role, varies_over
 
 NEIGHBOURS = 8
 """The most elements that a thread has side by side."""
@@ -40,6 +40,19 @@ def shared_along(s: Load, lanes: Mapping[str, Lane]) -> Lane | None:
     (lane,) = found
     last = lane.dim == lane.rank - 1 and lane.axis.block >= LANES
     return lane if last and _alike(s.index, lane.axis.symbol) else None
+
+
+def shared_by_rows(kernel: Kernel, s: Load, lanes: Mapping[str, Lane]) -> Lane | None:
+    """The columns of a tile that is read ahead of what it awaits, for a load of what its rows share; None for another.
+
+    Triton lays out columns alone as if nothing else were read, and would turn the whole tile to meet them once more.
+    """
+    names = varies_over(s) & lanes.keys()
+    tile = len(lanes) == 2 and all(x.axis.role is Role.GRID for x in lanes.values())
+    if not tile or not kernel.awaits or s.picks or s.within or len(names) != 1:
+        return None
+    lane = lanes[next(iter(names))]
+    return lane if lane.dim == 1 and not lane.passes_end else None
 
 
 def is_alike(e: Expr, axis: Axis) -> bool:

@@ -202,10 +202,13 @@ def turned_axes(domain: Domain, target: Target, rows: Rows | None = None) -> tup
     return (Axis("row", domain.rows, Role.GRID, together), Axis("col", domain.cols, Role.SERIAL, block))
 
 
-def turned_map_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:
-    """Square tiles, so that what lies along the rows and what lies along the columns is both moved in long pieces."""
-    axes = (("row", domain.rows), ("col", domain.cols))
-    return tuple(Axis(name, extent, Role.GRID, lanes_for(extent, target.side)) for name, extent in axes)
+def turned_map_axes(domain: Domain, target: Target, cached: bool = False) -> tuple[Axis, ...]:
+    """Square tiles, so that what lies along the rows and what lies along the columns is both moved in long pieces. Of
+    what a cache has, fewer rows and more columns.
+    """
+    tall, wide = (target.side // 2, 2 * target.side) if cached else (target.side, target.side)
+    axes = (("row", domain.rows, tall), ("col", domain.cols, wide))
+    return tuple(Axis(name, extent, Role.GRID, lanes_for(extent, most)) for name, extent, most in axes)
 
 
 def step_axes(domain: Domain, target: Target) -> tuple[Axis, ...]:

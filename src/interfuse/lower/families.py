@@ -144,7 +144,11 @@ def _plain(work: Work, target: Target, schedule: Schedule) -> _Made:
     turned = target.backend == "triton" and is_across(trace, domain)
     # The more a program does, the less joining parts for itself weighs; and what a GPU holds at once comes in one go.
     large = work.ahead or (len(trace.reads) == 1 and fills(domain, target))
-    axes = turned_map_axes(domain, target) if turned else map_axes(domain, target, bool(large), work.sizes)
+    axes = (
+        turned_map_axes(domain, target, bool(work.cached))
+        if turned
+        else map_axes(domain, target, bool(large), work.sizes)
+    )
     axes = schedule.placed(axes, target.backend, target.lanes)
     return _Made("map", axes, trace, *statements(trace, axes[-1]))
 
