@@ -117,7 +117,6 @@ HOPPER = replace(GPU, dot=64)
         (few.residual, (100, 8192, 4096), HOPPER, (("row", 128), ("feature", 64), ("col", 128)), 4, 4),
         (few.gated, (100, 16384, 4096), HOPPER, (("row", 128), ("feature", 64), ("col", 128)), 8, 2),
     ),
-    ids=str,
 )
 def test_what_programs_take(
     region: Callable[..., few.Region],
