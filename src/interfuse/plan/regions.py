@@ -166,17 +166,20 @@ class Former:
             for maker in _makers(self.flow, k):
                 if maker in among and not self._is_closed(maker, k):
                     self._attempt(maker, k)
-            self._join_read_alone(k)
+            self._join_read_alone(k, among)
 
-    def _join_read_alone(self, k: int) -> None:
-        """Join the group of call k, where it has grown, with those whose values it has become the one to read."""
+    def _join_read_alone(self, k: int, among: frozenset[int]) -> None:
+        """Join the group of call k, where it has grown, with those `among` the calls whose values it has become the one
+        to read.
+        """
         groups = self.groups
         home = groups.group_of[k]
         if len(groups.members[home]) > 1:
             read = {leaf for c in groups.members[home] for leaf in self.flow.leaves[c] if leaf in self.flow.producer}
             made = {groups.group_of.get(self.flow.producer[leaf], home) for leaf in read} - {home}
             for calls in [groups.members[g] for g in sorted(made, reverse=True)]:
-                self._join_sole_reader(calls)
+                if calls <= among:
+                    self._join_sole_reader(calls)
 
     def break_up(self, calls: frozenset[int]) -> None:
         """Make several regions of one, as large as may be: what had been joined for a common operand stays apart; if
