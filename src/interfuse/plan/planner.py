@@ -6,6 +6,7 @@ otherwise later. Every refusal is recorded with its reason.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -151,16 +152,26 @@ def _keep_to_eagers_memory(former: Former, flow: Flow, rejected: list[tuple[froz
     eager = eager_peak(flow)
     order = groups.ordered()
     while (found := peak(order, flow)).bytes > eager:
-        trials = [
-            (peak(groups.without(calls).ordered(), flow).bytes, len(calls), calls)
-            for calls in suspects(found, order, flow)
-        ]
-        best = min(trials, default=None, key=lambda trial: trial[:2])
-        if best is None or best[0] >= found.bytes:
+        merged = suspects(found, order, flow)
+        # One of them; or all, where several hold as much at once.
+        choices: tuple[list[tuple[frozenset[int], ...]], ...] = ([(calls,) for calls in merged], [tuple(merged)])
+        trials = (_relief(each, groups, flow) for each in choices)
+        best = next((parts for held, parts in trials if held < found.bytes), None)
+        if best is None:
             return
-        rejected.append((best[2], f"together {found.bytes} bytes would be held at once, eager holds {eager}"))
-        former.break_up(best[2])
+        for calls in best:
+            rejected.append((calls, f"together {found.bytes} bytes would be held at once, eager holds {eager}"))
+            former.break_up(calls)
         order = groups.ordered()
+
+
+def _relief(
+    choices: Sequence[tuple[frozenset[int], ...]], groups: Grouping, flow: Flow
+) -> tuple[float, tuple[frozenset[int], ...]]:
+    """The choice of regions that, split, leaves the fewest bytes held at once, fewer calls first; and these bytes."""
+    trials = [(peak(groups.without(*c).ordered(), flow).bytes, sum(map(len, c)), c) for c in choices]
+    held, _, best = min(trials, default=(math.inf, 0, ()), key=lambda trial: trial[:2])
+    return held, best
 
 
 def _region(

@@ -106,10 +106,11 @@ class Grouping:
         other.group_of, other.members = dict(self.group_of), dict(self.members)
         return other
 
-    def without(self, calls: frozenset[int]) -> Grouping:
-        """Another grouping in which the group of `calls` is split."""
+    def without(self, *groups: frozenset[int]) -> Grouping:
+        """Another grouping in which these groups are split."""
         other = self.copy()
-        other.split(calls)
+        for calls in groups:
+            other.split(calls)
         return other
 
     def ordered(self) -> list[frozenset[int]]:
