@@ -25,8 +25,8 @@ def test_the_table_has_a_column_after_the_other() -> None:
     x, y = [torch.zeros(n) for n in (6400, 1, 2048)], [torch.zeros(n).bfloat16() for n in (6400, 1, 2048)]
     launch([x[0], y[0], x[1], y[1], x[2], y[2]], [6400, 1, 2048])
     ((grid, (table, members), constants),) = function.calls
-    assert grid == (4 + 1 + 1,) and members == 3
-    assert table.tolist() == [0, 4, 5, *(t.data_ptr() for t in (*x, *y)), 6400, 1, 2048]
+    assert grid == (13 + 1 + 4,) and members == 3
+    assert table.tolist() == [0, 13, 14, *(t.data_ptr() for t in (*x, *y)), 6400, 1, 2048]
     assert constants[ALIGN] == 16
 
 
