@@ -56,14 +56,14 @@ ALIGNED = 8
 def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) -> int:
     """Warps of a program: what its tile asks for. Where it holds rows, or walks them in one step, twice as many for as
     long as those of all programs are on the device together, eight at most: each has less to do one thing after the
-    other.
+    other. Element-wise work has more for as long as each scheduler of the device has one at most.
     """
     warps, elements = _for_tile(family, axes, statements), power(math.prod(a.block for a in axes))
     one_step = family == "row, streamed" and wrap(axes[-1].extent).hi <= axes[-1].block
     if family not in ("row, resident", "map") and not one_step:
         return warps
     programs = math.prod(-(-wrap(a.extent).hi // a.block) for a in axes if a.role is Role.GRID)
-    if family == "map":  # small enough, each scheduler of the device has one warp
+    if family == "map":
         room, least = min(8, 4 * GPU.programs // max(1, programs)), 32
     else:
         room, least = min(8, GPU.programs * UNIT_WARPS // max(1, programs)), 128
