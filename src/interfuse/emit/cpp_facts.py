@@ -45,6 +45,12 @@ FETCH_WORK = 20
 FAR_BYTES = 12 << 10
 """How far: three pages, and a quarter of a first-level cache."""
 
+AHEAD_WORK = 10
+"""Operations an element from which on a row is read while the one before it is written, whatever the caches hold."""
+
+AHEAD_BYTES = 4 << 10
+"""How far where a row is read while the one before it is written: a page."""
+
 _FLOAT_ONLY = frozenset(
     """sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh
 sigmoid erf normal_cdf floor ceil trunc rint pow atan2 isinf""".split()
@@ -97,13 +103,6 @@ def _buffer_bytes(kernel: Kernel) -> float:
             sizes = [d if isinstance(d, int) else math.inf for d in p.shape]
             total += p.dtype.bytes * math.prod(sizes)
     return total
-
-
-AHEAD_WORK = 10
-"""Operations an element from which on a row is read while the one before it is written, whatever the caches hold."""
-
-AHEAD_BYTES = 4 << 10
-"""How far where a row is read while the one before it is written: a page."""
 
 
 @dataclass(frozen=True)
