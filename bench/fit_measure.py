@@ -39,7 +39,7 @@ from interfuse.ir.index import at_sizes
 from interfuse.ir.node import topological
 from interfuse.lower.canonical import canonical
 from interfuse.lower.kernel import Kernel
-from interfuse.plan.candidates import LAUNCHES
+from interfuse.plan.candidates import LAUNCHES, near_of
 from interfuse.plan.plan import Candidate, KernelStep, LibraryStep, PackStep, Plan, ProviderStep, Region, Step
 from interfuse.run.views import concrete, relaid
 from interfuse.tune import trial
@@ -93,11 +93,11 @@ def key_of(plans: Iterable[Plan]) -> str:
     return short(*texts)
 
 
-def told(step: Step, plan: Plan) -> Row:
-    """What the cost model is told of a step, as JSON values."""
+def told(step: Step, plan: Plan, near: frozenset[str]) -> Row:
+    """What the cost model is told of a step, as JSON values; steps right before it had the parameters `near`."""
     sizes = dict(plan.graph.hints)
     if isinstance(step, KernelStep):
-        found = asdict(features(step.kernel, sizes))
+        found = asdict(features(step.kernel, sizes, near))
         return {"kernel": step.kernel.name, "family": step.kernel.family, "features": found}
     if isinstance(step, PackStep):
         first, *others = (features(m.kernel, sizes) for m in step.members)
@@ -120,8 +120,10 @@ def told(step: Step, plan: Plan) -> Row:
 def steps_of(candidate: Candidate, plan: Plan) -> list[Row]:
     """What the cost model is told of a candidate; equal steps once, with how often."""
     found: list[Row] = []
+    kernels = [s for s in candidate.steps if isinstance(s, KernelStep)]
+    near = dict(zip(map(id, kernels), near_of(kernels), strict=True)) if candidate.family.endswith("in parts") else {}
     for step in candidate.steps:
-        row = told(step, plan)
+        row = told(step, plan, near.get(id(step), frozenset()))
         same = next((f for f in found if f == row | {"times": f["times"]}), None)
         if same is None:
             found.append(row | {"times": 1})

@@ -79,6 +79,25 @@ def test_turns_of_a_loop_count_where_their_bytes_are_not_sent_ahead() -> None:
     assert slow > fast + 1e-3
 
 
+def test_a_tile_that_is_turned_costs_a_turn_a_step() -> None:
+    x = b.placeholder("x", F32, (2048, 4096))
+    scaled = b.apply("mul", x, b.spread_over(b.reduce("sum", x, (1,)), x, (1,)))
+    across = made(b.apply("copy", b.permute(scaled, (1, 0))), x)
+    along = made(scaled, x, target=replace(GPU, row_elements=0))
+    assert features(replace(along, stages=3), {}).turns == 0
+    turns = 4096 // across.axis("col").block
+    assert features(replace(across, stages=3), {}).turns == turns, "the loop that reads alone turns nothing"
+
+
+def test_what_the_kernel_before_has_had_comes_from_the_cache() -> None:
+    for rows, fits in ((1 << 11, True), (1 << 15, False)):
+        kernel = doubled(rows, 1024)
+        far, near = features(kernel, {}), features(kernel, {}, frozenset(("x",)))
+        assert (far.near, near.near) == (0, near.read)
+        cold, warm = (dict(predicted(f, H200).parts)["memory"] for f in (far, near))
+        assert (warm < 0.9 * cold) == fits
+
+
 @pytest.mark.parametrize(("pixels", "vector"), [(3136, 4), (3138, 2), (3137, 1)])
 def test_rows_that_memory_has_in_pieces_are_asked_for_in_vectors_where_every_piece_is_whole(
     pixels: int, vector: int

@@ -42,6 +42,14 @@ def test_kernels_of_parts_overlap_on_a_gpu() -> None:
         assert last > 0 and ways == [(overlap and k > 0, overlap and k < last) for k in range(last + 1)]
 
 
+@pytest.mark.parametrize(("rows", "label"), [(2048, "fused: row, in parts"), (32768, "fused: row, streamed")])
+def test_few_rows_that_lie_across_are_predicted_faster_in_two_kernels(rows: int, label: str) -> None:
+    x, w = torch.randn(1, 4096, dtype=torch.float16).expand(rows, 4096), torch.randn(4096, dtype=torch.float16)
+    graph = captured(lambda x, w: F.layer_norm(x, (4096,), w, w).t().contiguous(), x.clone(), w)
+    (region,) = plan(graph, GPU, find("H200"), Record()).regions
+    assert region.choice.label == label
+
+
 def test_teams_share_long_rows_on_nvidia_gpus_alone() -> None:
     graph = captured(lambda x: torch.softmax(x, -1), torch.randn(2, 131072))
     for device, shared in (("H100", True), ("MI300X", False)):

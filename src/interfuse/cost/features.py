@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from interfuse.cost.traffic import kernel_bytes, read_bytes
 from interfuse.ir.index import Expr, at_sizes, evaluate, linear_terms, symbols
@@ -28,6 +28,7 @@ from interfuse.lower.kernel import (
     Stmt,
     Store,
     bounds_of,
+    step_along,
     varies_over,
     walk,
 )
@@ -90,8 +91,10 @@ class Features:
     torn, reach       bytes beyond what is wanted that cross memory where sectors of which programs far apart use a part
                       each are lost in between, and the bytes that these and the programs between them ask for
     turns             turns of a program's loops for whose bytes it waits, as they are not sent for some turns ahead,
-                      and what it takes to feed tensor cores, counted as turns
+                      those in which its threads hand a tile that is turned to each other, and what it takes to feed
+                      tensor cores, counted as turns
     follows           1 for a launch right behind another that may begin while that one ends
+    near              those of the bytes read that the kernels right before it have read or written
     """
 
     programs: int
@@ -112,6 +115,7 @@ class Features:
     reach: float = 0.0
     turns: float = 0.0
     follows: float = 0.0
+    near: float = 0.0
 
     def __add__(self, other: Features) -> Features:
         """Both in one launch: what is counted adds up, a program is the larger of the two."""
@@ -120,9 +124,11 @@ class Features:
         return Features(**{n: max(pair) if n in largest else sum(pair) for n, pair in both.items()})
 
 
-def features(kernel: Kernel, sizes: Mapping[str, int]) -> Features:
-    """The Features of one launch of `kernel`; `sizes` gives the size symbols."""
-    return _Counter(kernel, sizes).features()
+def features(kernel: Kernel, sizes: Mapping[str, int], near: frozenset[str] = frozenset()) -> Features:
+    """The Features of one launch of `kernel`; `sizes` gives the size symbols, `near` the parameters that kernels right
+    before it have read or written.
+    """
+    return replace(_Counter(kernel, sizes).features(), near=float(read_bytes(kernel, sizes, near)))
 
 
 class _Counter:
@@ -187,13 +193,23 @@ class _Counter:
         held = {p: math.prod(at_sizes(d, self.sizes) for d in p.shape) * p.dtype.bytes for p in self.kernel.params}
         read = [(s, self.kernel.param(s.param)) for s in loads]
         most = max(held[p] for _, p in read)
+        turned = self.steps[loop.axis] * float(self._is_turned(loop))
         ahead = self.kernel.stages >= AHEAD and all(self._vector(s, p) > 1 for s, p in read if 2 * held[p] > most)
         if ahead and not self.products:
-            return 0.0
+            return turned
         blocks = {a.name: a.block for a in self.kernel.axes}
         fed = sum(p.dtype.bytes * math.prod(blocks[n] for n in varies_over(s) if n in blocks) for s, p in read)
         rate = FED_ALL if self.kernel.axes[0].block >= ALL else FED
-        return self.steps[loop.axis] * (fed / rate if ahead else 1.0)
+        return turned + self.steps[loop.axis] * (fed / rate if ahead else 1.0)
+
+    def _is_turned(self, loop: Loop) -> bool:
+        """True where neighbours of a tile lie along one axis in what a loop reads or writes, along another in the
+        rest.
+        """
+        lanes = {a.name for a in self.kernel.axes if a.block > 1}
+        tiles = [s for s in walk(loop.body) if isinstance(s, (Load, Store)) and len(lanes & varies_over(s)) > 1]
+        along = {n for s in tiles for n in lanes if step_along(s, self.kernel.axis(n).symbol) == 1}
+        return len(along) > 1 and not self.products
 
     def _over(self, names: frozenset[str] | tuple[str, ...]) -> float:
         """How often something that varies over these axes is done, by all programs."""

@@ -3,8 +3,9 @@
 On a GPU, as races measure: one CUDA graph, a second-level cache that holds something else. Four things take time and
 overlap; the longest decides, and the nearer the others come the more they add:
 
-    memory       distinct bytes, those read again that the cache has lost by then, and the rest of sectors that programs
-                 far apart use a part of, at the bandwidth of that size
+    memory       distinct bytes less a share of those that kernels right before have had, those read again that the cache
+                 has lost by then, and the rest of sectors that programs far apart use a part of, at the bandwidth of
+                 that size
     cache        whole sectors that all programs ask for, at the second-level cache's bandwidth
     arithmetic   plain operations at the device's rate, exp, erf and div at theirs, by the warps that there are
     waiting      a program waits for its first bytes, and for its other warps at each meeting; as many programs as fit
@@ -68,6 +69,7 @@ class Fit:
     join        seconds that threads of a kernel of the library wait for each other in a reduction
     warps       warps of a unit that keep its arithmetic busy
     lost        share of the last-level cache from which on what is read again is lost
+    warm        share of the bytes that kernels right before have had that the cache saves the way to memory
     """
 
     sharp: float = 5.94
@@ -92,6 +94,7 @@ class Fit:
     join: float = 1.92e-6
     warps: float = 21.0
     lost: float = 0.5
+    warm: float = 0.5
 
 
 FITTED = Fit()
@@ -109,8 +112,8 @@ def predicted(f: Features, profile: DeviceProfile, fit: Fit = FITTED) -> Estimat
     at_once = profile.units * max(1.0, math.floor(fitting))
     lost = f.again if min(f.programs, at_once) * f.span > fit.lost * profile.cache else 0.0
     lost += f.torn if f.reach > fit.lost * profile.cache else 0.0
-    moved = f.moved + lost
-    memory = _memory(moved, f, profile)
+    near = fit.warm * f.near if f.near <= fit.lost * profile.cache else 0.0
+    memory = _memory(f.moved - near + lost, (f.read - near) / max(1.0, f.moved - near), profile)
     busy = min(f.programs, profile.units)
     cache = max(
         f.through / (fit.near * profile.rate("near", f.through)),
@@ -130,15 +133,14 @@ def predicted(f: Features, profile: DeviceProfile, fit: Fit = FITTED) -> Estimat
         launch + work,
         ERROR if profile.measured else ERROR_UNMEASURED,
         (("launch", launch), *parts),
-        launch + _memory(f.moved, f, profile),
+        launch + _memory(f.moved, f.read / max(1.0, f.moved), profile),
         f.slots + 8 * f.exp + 16 * f.erf + 4 * f.div,
     )
 
 
-def _memory(moved: float, f: Features, profile: DeviceProfile) -> float:
-    """Seconds of so many bytes, of which as many are read as of those that `f` moves."""
+def _memory(moved: float, read: float, profile: DeviceProfile) -> float:
+    """Seconds of so many bytes, of which a share is `read`."""
     slow, fast = profile.seconds("copy", moved), profile.seconds("read", moved)
-    read = f.read / f.moved if f.moved else 0.0
     # Half of what a copy moves is read.
     return slow + (fast - slow) * max(0.0, 2 * read - 1)
 
@@ -189,9 +191,18 @@ def estimate(
     )
 
 
-def kernel_estimate(kernel: Kernel, profile: DeviceProfile, sizes: Mapping[str, int] | None = None) -> Estimate:
-    """Predicted seconds of one launch of `kernel`; `sizes` gives the size symbols (else their least)."""
-    return _launched((kernel,), profile, sizes or {})
+def kernel_estimate(
+    kernel: Kernel,
+    profile: DeviceProfile,
+    sizes: Mapping[str, int] | None = None,
+    near: frozenset[str] = frozenset(),
+) -> Estimate:
+    """Predicted seconds of one launch of `kernel`; `sizes` gives the size symbols (else their least), `near` the
+    parameters that kernels right before it have read or written.
+    """
+    if profile.kind != "cpu":
+        return predicted(features(kernel, sizes or {}, near), profile)
+    return _on_cpu((kernel,), profile, sizes or {})
 
 
 def pack_estimate(

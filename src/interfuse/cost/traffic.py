@@ -71,15 +71,17 @@ def kernel_bytes(kernel: Kernel, sizes: Sizes | None = None) -> int:
     return _kernel_bytes(kernel, sizes, (Load, Store))
 
 
-def read_bytes(kernel: Kernel, sizes: Sizes | None = None) -> int:
-    """Those of `kernel_bytes` that are read."""
-    return _kernel_bytes(kernel, sizes, (Load,))
+def read_bytes(kernel: Kernel, sizes: Sizes | None = None, of: frozenset[str] | None = None) -> int:
+    """Those of `kernel_bytes` that are read, of the parameters `of` alone where they are given."""
+    return _kernel_bytes(kernel, sizes, (Load,), of)
 
 
-def _kernel_bytes(kernel: Kernel, sizes: Sizes | None, kinds: tuple[type, ...]) -> int:
+def _kernel_bytes(
+    kernel: Kernel, sizes: Sizes | None, kinds: tuple[type, ...], of: frozenset[str] | None = None
+) -> int:
     reached: dict[tuple[str, type], dict[tuple[Expr, frozenset[str], tuple[Bound, ...]], None]] = {}
     for stmt in walk(kernel.body):
-        if isinstance(stmt, (Load, Store)) and isinstance(stmt, kinds):
+        if isinstance(stmt, (Load, Store)) and isinstance(stmt, kinds) and (of is None or stmt.param in of):
             access = stmt.index, varies_over(stmt), bounds_of(stmt)
             reached.setdefault((stmt.param, type(stmt)), {})[access] = None
     extents = {a.name: _count(a.extent, sizes) for a in kernel.axes}

@@ -73,18 +73,21 @@ class Context:
     multiplied: dict[frozenset[int], KernelStep | None] = field(default_factory=dict)
     likeness: Likeness = field(default_factory=Likeness)
     lowered: dict[Hashable, tuple[Kernel, tuple[int, ...]] | str] = field(default_factory=dict)
-    predicted: dict[int, tuple[Kernel, Estimate]] = field(default_factory=dict)
+    predicted: dict[tuple[int, frozenset[str]], tuple[Kernel, Estimate]] = field(default_factory=dict)
 
     @property
     def sizes(self) -> Mapping[str, int]:
         """The size symbols' values in the example: what is predicted of a dynamic graph is predicted for these."""
         return dict(self.flow.graph.hints)
 
-    def estimate(self, kernel: Kernel) -> Estimate:
-        """What is predicted of one launch of a kernel; of the same kernel again, what was predicted before."""
-        found = self.predicted.get(id(kernel))
+    def estimate(self, kernel: Kernel, near: frozenset[str] = frozenset()) -> Estimate:
+        """What is predicted of one launch of a kernel, right behind others that had the parameters `near`; of the same
+        kernel again, what was predicted before.
+        """
+        found = self.predicted.get((id(kernel), near))
         if found is None:  # the kernel is kept beside its estimate, so that no other one gets its id
-            found = self.predicted[id(kernel)] = kernel, kernel_estimate(kernel, self.profile, self.sizes)
+            seconds = kernel_estimate(kernel, self.profile, self.sizes, near)
+            found = self.predicted[id(kernel), near] = kernel, seconds
         return found[1]
 
 
@@ -214,6 +217,15 @@ def seconds_of(calls: frozenset[int], context: Context) -> float:
     return min(c.estimate.seconds for c in ways)
 
 
+def near_of(steps: Sequence[KernelStep]) -> list[frozenset[str]]:
+    """For each of kernels that follow each other, the parameters that those before it have read or written."""
+    before, found = set[Node](), list[frozenset[str]]()
+    for s in steps:
+        found.append(frozenset(p.name for n, p in zip(s.inputs, s.kernel.params, strict=False) if n in before))
+        before |= {*s.inputs, *s.outputs}
+    return found
+
+
 def one_after_other(estimates: Sequence[Estimate], profile: DeviceProfile) -> Estimate:
     """All of them in turn, as the nodes of one CUDA graph, or as calls on a CPU."""
     launch = profile.replay or profile.launch
@@ -222,7 +234,7 @@ def one_after_other(estimates: Sequence[Estimate], profile: DeviceProfile) -> Es
 
 def parted_candidate(steps: Sequence[KernelStep], context: Context) -> Candidate:
     """The candidate that reduces in parts: one kernel after the other."""
-    each = [context.estimate(s.kernel) for s in steps]
+    each = [context.estimate(s.kernel, near) for s, near in zip(steps, near_of(steps), strict=True)]
     families = [s.kernel.family for s in steps]
     family = SKINNY if SKINNY in families else families[0].split(",")[0]
     return Candidate(
