@@ -74,6 +74,16 @@ def test_a_sum_is_whole_where_it_is_wanted_whole_or_slices_are_more() -> None:
     assert slices_first(roots, INPUTS) == roots, "both need more than the sum has"
 
 
+def test_a_sum_that_is_wanted_whole_is_summed_once_whatever_slices_a_sum_of_it_has() -> None:
+    total = _total()
+    both = b.reduce("sum", b.apply("exp", total), (0,))
+    halves = tuple(b.take_slice(both, (k,), (3,)) for k in (0, 3))
+    assert sorted(_reduced(slices_first(halves, INPUTS))) == [(3,), (3,), (4, 3), (4, 3)]
+    after = slices_first((*halves, total), INPUTS)
+    assert sorted(_reduced(after)) == [(3,), (3,), (4, 6)]
+    _same((*halves, total), after)
+
+
 def test_what_is_there_is_not_looked_into() -> None:
     total = _total()
     roots = (b.apply("tanh", b.take_slice(total, (0, 0), (4, 3))),)

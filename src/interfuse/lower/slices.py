@@ -33,7 +33,7 @@ def slices_first(roots: tuple[Node, ...], inputs: frozenset[Node]) -> tuple[Node
     parted = _parted(nodes, roots)
     if not parted:
         return roots
-    taker = _Taker(inputs)
+    taker = _Taker(inputs, _whole(nodes, roots, parted))
     for node in nodes:
         if node.op == "slice" and node.inputs[0] in parted:
             taker.memo[node] = taker.part(node.inputs[0], _slice(node))
@@ -70,6 +70,15 @@ def _parted(nodes: list[Node], roots: Iterable[Node]) -> frozenset[Node]:
     return frozenset(parted)
 
 
+def _whole(nodes: list[Node], roots: Iterable[Node], parted: frozenset[Node]) -> frozenset[Node]:
+    """The nodes that are computed whole, whatever else is read of them slice by slice."""
+    whole = set(roots)
+    for node in reversed(nodes):  # readers first
+        if node in whole:
+            whole.update(i for i in node.inputs if node.op != "slice" or i not in parted)
+    return frozenset(whole)
+
+
 def _are_fewer(slices: set[Slice] | None, node: Node) -> bool:
     """True where slices are all that is read of a node, and they have no more elements than it."""
     if not slices:
@@ -83,11 +92,11 @@ def _slice(node: Node) -> Slice:
 
 class _Taker:
     """Takes slices of values of a region. `memo` has what stands for each node so far; `inputs` stay what they are,
-    whatever they were computed from.
+    whatever they were computed from, and no reduction of `whole` is done again.
     """
 
-    def __init__(self, inputs: frozenset[Node]) -> None:
-        self.inputs = inputs
+    def __init__(self, inputs: frozenset[Node], whole: frozenset[Node]) -> None:
+        self.inputs, self.whole = inputs, whole
         self.memo: dict[Node, Node] = {i: i for i in inputs}
 
     def part(self, node: Node, taken: Slice) -> Node:
@@ -112,7 +121,7 @@ class _Taker:
         """The slice of a node that is not computed element by element."""
         if node in self.inputs:
             return b.take_slice(node, *taken)
-        if node.op in REDUCES:
+        if node.op in REDUCES and node not in self.whole:
             return self._of_operand(node, taken)
         if node.op == "expand":
             x = node.inputs[0]
