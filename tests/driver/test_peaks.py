@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from interfuse.base.knobs import override
+from interfuse.base.knobs import Knobs, override
 from interfuse.base.record import Record
+from interfuse.driver import compiler
 from interfuse.driver.backend import Backend
 from interfuse.driver.options import read
-from interfuse.plan.plan import Region
+from interfuse.plan.plan import Plan, Region
+from interfuse.plan.schedules import Place
 from interfuse.run import memory
 from interfuse.run.memory import peak_bytes
 from interfuse.run.program import Program
 from interfuse.run.providers import available
-from interfuse.tune import race
+from interfuse.tune import race, trial
+from interfuse.tune.choice import Choice, lock_text, settled
 from interfuse.tune.race import Result
 
 pytestmark = pytest.mark.usefixtures("empty_cache", "no_gradients")
@@ -126,6 +130,33 @@ def test_a_small_model_holds_no_workspace_that_eager_does_not(monkeypatch: pytes
     assert peak_bytes(lambda: fast(x)) <= peak_bytes(lambda: model(x))
     if available("onednn.linear", "f32", "cpu") is None and peak_bytes(lambda: model(x)) < 1 << 16:
         assert told and told[0]["chosen"].startswith("library"), "oneDNN packs 64 columns of the weight a thread"
+
+
+@pytest.mark.parametrize("locked", [False, True], ids=["predicted", "locked"])
+def test_nor_where_nothing_is_raced(locked: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    model, x = nn.Sequential(nn.Linear(1024, 8), nn.GELU(), nn.Linear(8, 8)).eval(), torch.randn(16, 1024)
+    lock = tmp_path / "lock.json"
+    if locked:
+        choices = {}
+
+        def routine(plan: Plan, place: Place, device_key: str, knobs: Knobs, record: Record) -> Plan:
+            for r in plan.regions:
+                label = next((c.label for c in r.candidates if c.family == "provider"), r.library.label)
+                choices[trial.region_key(r, plan.graph, device_key)] = Choice(label)
+            lock.write_text(lock_text(choices))
+            return settled(plan, place, device_key, replace(knobs, lock=str(lock)), record)
+
+        monkeypatch.setattr(compiler, "settled", routine)
+    backend = Backend(read(None, {}))
+    fast = torch.compile(model, backend=backend, dynamic=False)
+    with override(race=locked):
+        fast(x)
+    assert peak_bytes(lambda: fast(x)) <= peak_bytes(lambda: model(x))
+    if available("onednn.linear", "f32", "cpu") is None and peak_bytes(lambda: model(x)) < 1 << 16:
+        record = backend.compiled[-1].record
+        told = [e.facts for e in record.of("region") if "workspace" in e.facts["reason"]]
+        assert told and told[0]["candidates"][told[0]["chosen"]]["family"] == "library"
+        assert not record.of("race"), "no times are measured"
 
 
 def test_a_profiled_thread_measures_no_needs() -> None:

@@ -36,6 +36,7 @@ from interfuse.plan.printer import show as show_plan
 from interfuse.plan.schedules import Place
 from interfuse.run.program import Program, subject
 from interfuse.tune.choice import settled
+from interfuse.tune.needs import kept_to_eagers
 from interfuse.tune.race import race_plan
 
 Runner = Callable[[list[Any]], Any]
@@ -182,6 +183,8 @@ def _compile(
                 chosen = race_plan(chosen, launchers, device.torch_device, device.key(), knobs, record, told, probed)
             found.plans["race"] = chosen
     with stage("program"):
+        if not knobs.race:
+            chosen = kept_to_eagers(chosen, [{}] * len(chosen.regions), launchers, device.torch_device, record)
         program = Program(chosen, launchers, record, pool_bytes=knobs.pool_mib << 20)
     return Compiled(program.run, chosen, record, found)
 

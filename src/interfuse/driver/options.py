@@ -32,7 +32,7 @@ class Options:
     """What a caller may choose. None leaves the knob of the same name (see base/knobs.py) in force.
 
     fuse          False keeps every call on the library path
-    race          False trusts predictions and measures nothing
+    race          False trusts predictions and takes no times
     race_seconds  longest time that one compile may spend measuring, in seconds
     off           region names, or parts of them, that stay on the library path: a tuple, a list or comma-separated text
     lock          file of measured choices, which `interfuse tune --lock` wrote: its regions are not measured

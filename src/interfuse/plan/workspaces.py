@@ -14,6 +14,16 @@ from interfuse.plan.flow import analyse
 from interfuse.plan.memory import Need, eager_peak, peak
 from interfuse.plan.plan import Plan, Region
 
+MOST_PACKED = 512 << 10
+"""Bytes that no routine's workspace was seen to pass for each thread, with as much again on top."""
+
+
+def has_room(plan: Plan, threads: int) -> bool:
+    """True where eager holds so much more at once than the plan that no workspace matters."""
+    flow = analyse(plan.graph)
+    held = peak([frozenset(r.calls) for r in plan.regions], flow).bytes
+    return held + threads * MOST_PACKED <= eager_peak(flow)
+
 
 def keep_to_eagers_workspaces(plan: Plan, needs: Sequence[Mapping[str, Need]]) -> Plan:
     """The plan with regions taken back to their captured calls, the one at the peak first, until it needs no more

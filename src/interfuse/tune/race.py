@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch._C._autograd import _profiler_enabled
 
 from interfuse.base.knobs import Knobs
 from interfuse.base.record import Record
@@ -23,17 +22,16 @@ from interfuse.base.store import Store
 from interfuse.build.contents import results
 from interfuse.ir.graph import Graph
 from interfuse.plan.memory import Need
-from interfuse.plan.plan import Plan, ProviderStep, Region
-from interfuse.plan.workspaces import keep_to_eagers_workspaces
+from interfuse.plan.plan import Plan, Region
 from interfuse.run.assemble import results_of
 from interfuse.run.launch import Launcher
-from interfuse.run.memory import host_need
 from interfuse.run.program import subject
 from interfuse.run.real import real_tensors
 from interfuse.tune import trial
 from interfuse.tune.bench import Timing, compare
 from interfuse.tune.corrections import note
 from interfuse.tune.judge import WORST, Error, judge
+from interfuse.tune.needs import Needs, kept_to_eagers, needs_of
 
 ROUNDS = 15
 REGION_SECONDS = 1.0
@@ -101,7 +99,7 @@ def race_plan(
     """
     store = results(knobs, record)
     deadline = time.perf_counter() + knobs.race_seconds
-    regions, needs, seen = list[Region](), list[dict[str, Need]](), dict[str, Result]()
+    regions, needs, seen = list[Region](), list[Needs](), dict[str, Result]()
     pool = knobs.pool_mib << 20
     try:
         for position, region in enumerate(plan.regions):
@@ -118,14 +116,7 @@ def race_plan(
             needs.append(seen[key].needs if key in seen else {})
     finally:
         store.close()
-    raced = replace(plan, regions=tuple(regions))
-    kept = keep_to_eagers_workspaces(raced, needs)
-    for position, (before, after) in enumerate(zip(raced.regions, kept.regions, strict=True)):
-        if before is not after:
-            name = subject(plan, position)
-            told_of = next(e.facts for e in reversed(record.of("race")) if e.subject == name)
-            record.add("race", name, **{**told_of, "chosen": after.choice.label, "reason": after.reason})
-    return kept
+    return kept_to_eagers(replace(plan, regions=tuple(regions)), needs, launchers, device, record)
 
 
 def race(
@@ -240,7 +231,7 @@ def measured(
         del eager, exact
         if len(runs) < 2:
             return result
-        result.needs = _needs(region, own, launchers, device, runs, inputs)
+        result.needs = needs_of(region, own, launchers, device, runs, inputs)
         # On a GPU graph replay allocates nothing, so results in memory of their own cost no more.
         timed, timed_in = trial.in_place(whole, graph) if device.type == "cpu" else (region, own)
         if timed_in.inputs != own.inputs:
@@ -254,24 +245,6 @@ def measured(
             again = compare(works, device, ROUNDS, seconds, cold=False)
             result.times = {label: t.mixed(again[label]) for label, t in result.times.items()}
     return result
-
-
-def _needs(
-    region: Region,
-    own: Graph,
-    launchers: Mapping[str, Launcher],
-    device: torch.device,
-    runs: Mapping[str, int],
-    inputs: list[torch.Tensor],
-) -> dict[str, Need]:
-    """What each candidate that `runs` needs, where a routine is one on a CPU; nothing while the user profiles this
-    thread, for one profiler is all that a thread can have.
-    """
-    routines = any(isinstance(s, ProviderStep) for c in region.candidates for s in c.steps)
-    if device.type != "cpu" or not routines or _profiler_enabled():
-        return {}
-    works = {label: partial(trial.program(region, own, k, launchers), *inputs) for label, k in runs.items()}
-    return {label: host_need(work) for label, work in works.items()}
 
 
 def exact_of(region: Region, own: Graph, library: int, inputs: list[torch.Tensor]) -> list[Any] | None:
