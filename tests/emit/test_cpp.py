@@ -491,11 +491,11 @@ def _strict(source: Path, level: str) -> None:
 
 
 def test_the_second_phase_asks_for_the_next_row() -> None:
-    code = emit(BUILDERS["softmax"](2048, 4096, F32, "serial"), "portable").split('extern "C"')[1]
+    code = emit(BUILDERS["softmax"](2048, 4096, BF16, "serial"), "portable").split('extern "C"')[1]
     phases = code.split("_vectors(")[1:]
     assert ["prefetch(" in phase for phase in phases] == [False, True, False]
     assert "prefetch(x_ptr + (row + 1) * " in code
-    assert "prefetch(" not in emit(BUILDERS["softmax"](6, 64, F32, "serial"), "portable")  # lies in caches
+    assert "prefetch(" not in emit(BUILDERS["softmax"](6, 64, BF16, "serial"), "portable")  # lies in caches
     assert "prefetch(" not in emit(BUILDERS["bias_gelu_residual"](2048, 4096, F32, "serial"), "portable")
 
 

@@ -10,7 +10,7 @@ import torch
 
 from interfuse.build import compilers
 from interfuse.capture.torch_types import to_torch
-from interfuse.emit import cpp, cpp_facts
+from interfuse.emit import cpp, cpp_passes, cpp_weights
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import BF16, F32, F64, DType
 from interfuse.ir.index import Dim, sym
@@ -95,7 +95,7 @@ def _ahead(kernel: Kernel, streamed: bool = True) -> bool:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Small kernels are written as large ones, for more threads than some have rows."""
-    monkeypatch.setattr(cpp_facts, "FETCH_FROM", 0)
+    monkeypatch.setattr(cpp_passes, "FETCH_FROM", 0)
     monkeypatch.setattr(cpp, "PARALLEL_FROM", 0)
     threads = torch.get_num_threads()
     torch.set_num_threads(3)
@@ -139,5 +139,87 @@ def test_only_what_waits_in_scratch_is_read_ahead() -> None:
         assert not _ahead(_kernel(REGIONS[name](F32, 16, 4096))[0]), "it lies in the caches"
     x = b.placeholder("x", F32, (2048, 4096))
     assert not _ahead(_kernel(([x], [b.apply("sub", x, _along("mean", x))]))[0]), "the row is read again"
-    e = b.apply("exp", b.apply("sub", x, _along("max", x)))
-    assert not _ahead(_kernel(([x], [b.apply("div", e, _along("sum", e))]))[0]), "three passes"
+
+
+def _softmax(x: Node) -> Node:
+    weight = b.apply("exp", b.apply("sub", x, _along("max", x)))
+    return b.apply("div", weight, _along("sum", weight))
+
+
+def softmax(dtype: DType, rows: Dim, cols: int) -> Region:
+    """Softmax of one input."""
+    x = b.placeholder("x", dtype, (rows, cols))
+    return [x], [b.cast(_softmax(b.cast(x, F32)), dtype)]
+
+
+def scores(dtype: DType, rows: Dim, cols: int) -> Region:
+    """Softmax of a scaled sum, times the weight of each column, with the sum beside it."""
+    inputs, x, w = _start(dtype, rows, cols)
+    x = b.apply("mul", x, _number(0.5, x))
+    return inputs, [b.cast(b.apply("mul", _softmax(x), w), dtype), b.cast(x, dtype)]
+
+
+def _weighs(kernel: Kernel, level: str = "avx512") -> bool:
+    return "weights.add(" in cpp.emit(kernel, level)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(("name", "cols"), [(softmax, 1025), (softmax, 4999), (scores, 1152)])
+@pytest.mark.parametrize("level", LEVELS)
+def test_rows_are_weighed_in_blocks(level: str, name: Callable[[DType, Dim, int], Region], cols: int) -> None:
+    inputs, outputs = name(F32, ROWS, cols)
+    kernel, reads = _kernel((inputs, outputs))
+    assert _weighs(kernel, level)
+    for rows in (0, 1, 3, 7):
+        rng = np.random.default_rng(rows)
+        given = {n: rng.normal(-3, 10, (rows, cols) if len(n.shape) > 1 else (cols,)) for n in inputs}
+        tensors = {n: torch.from_numpy(x).float() for n, x in given.items()}
+        arrays = [tensors[n] for n in reads]
+        got = launch(kernel, arrays, level, (rows,), _outs(kernel))
+        assert all(map(torch.equal, got, launch(kernel, arrays, level, (rows,)))), "past the caches or not"
+        if rows:
+            values = {n: t.numpy() for n, t in tensors.items()}
+            verdict = judge_region(outputs, values, [g.view(rows, cols) for g in got], symbols={"rows": rows})
+            assert verdict.ok, verdict.note
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_weights_of_infinities_and_nan(level: str) -> None:
+    cols, inf, nan = 2100, float("inf"), float("nan")
+    x = torch.randn(12, cols, generator=torch.Generator().manual_seed(0))
+    x[0], x[1] = -inf, -3.4e38
+    x[2, 7], x[3, 2099], x[4, 2098] = inf, inf, nan
+    x[5, :2000], x[6, 100:] = -inf, -inf
+    x[7], x[8, 5] = 3.4e38, 3.4e38
+    x[9] = torch.linspace(-200, 0, cols)  # some weights are subnormal
+    x[10, ::2], x[11] = -3.4e38, 0
+    kernel, _ = _kernel(softmax(F32, 12, cols))
+    assert _weighs(kernel)
+    (got,) = launch(kernel, [x], level)
+    wanted = torch.softmax(x.double(), -1).float()
+    torch.testing.assert_close(got.view_as(x), wanted, rtol=2e-5, atol=1e-44, equal_nan=True)
+
+
+def test_a_row_that_comes_alone_has_the_bits_that_it_has_among_others() -> None:
+    x = torch.randn(4096, generator=torch.Generator().manual_seed(0)).repeat(64, 1)
+    many, one = (_kernel(softmax(F32, rows, 4096))[0] for rows in (64, 1))
+    (got,), (alone,) = launch(many, [x]), launch(one, [x[:1]])
+    assert "#pragma omp" in cpp.emit(many, "avx512") and "#pragma omp" not in cpp.emit(one, "avx512")
+    assert torch.equal(got.view_as(x), alone.expand_as(x))
+
+
+def test_only_exponentials_of_distances_from_the_maximum_are_weighed() -> None:
+    x = b.placeholder("x", F32, (64, 4096))
+    apart = b.apply("sub", x, _along("max", x))
+    weight, top = b.apply("exp", apart), b.reduce("max", x, (1,))
+    plain = b.apply("div", weight, _along("sum", weight))
+    assert _weighs(_kernel(([x], [plain]))[0])
+    assert not _weighs(_kernel(([x], [plain, top]))[0]), "the maximum is a result"
+    least = b.apply("exp", b.apply("sub", x, _along("min", x)))
+    assert not _weighs(_kernel(([x], [b.apply("div", least, _along("sum", least))]))[0])
+    assert not _weighs(_kernel(([x], [b.apply("div", weight, _along("max", weight))]))[0])
+    squares = b.apply("mul", weight, weight)
+    assert not _weighs(_kernel(([x], [b.apply("div", weight, _along("sum", squares))]))[0])
+    assert not _weighs(_kernel(softmax(BF16, 64, 4096))[0]), "it gains nothing"
+    cols = cpp_weights.WEIGHED_FROM
+    assert not _weighs(_kernel(softmax(F32, 64, cols))[0]) and _weighs(_kernel(softmax(F32, 64, cols + 1))[0])

@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from interfuse.base.text import Writer
 from interfuse.emit import cpp_prelude
 from interfuse.emit.cpp_ahead import RowsAhead
-from interfuse.emit.cpp_facts import two_passes, work_of
+from interfuse.emit.cpp_facts import work_of
 from interfuse.emit.cpp_names import entry
+from interfuse.emit.cpp_passes import two_passes
 from interfuse.emit.cpp_types import VECTOR_BYTES, stored
 from interfuse.ir.index import product, unwrap
 from interfuse.lower.kernel import Kernel
@@ -137,8 +138,9 @@ class _Emitter(RowsAhead):
         streams = self.streams()
         clause = f" if ({condition})" if condition not in ("true", "false") else ""
         pieces, passes = self.lane_pieces(), two_passes(self.kernel, self.lane_axis, streams)
-        if passes is not None and condition != "false":
-            self.w.line(f"#pragma omp parallel{clause}")
+        if passes is not None and (condition != "false" or passes.weights is not None):
+            if condition != "false":
+                self.w.line(f"#pragma omp parallel{clause}")
             with self.w.block("{", "}"):
                 self.rows_ahead(passes)
                 if streams:

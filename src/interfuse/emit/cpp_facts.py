@@ -5,7 +5,6 @@ UnsupportedError says why a kernel has no C++ form; the region then runs through
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +25,6 @@ from interfuse.lower.kernel import (
     Scan,
     Stmt,
     Store,
-    bounds_of,
     walk,
 )
 
@@ -44,12 +42,6 @@ FETCH_WORK = 20
 
 FAR_BYTES = 12 << 10
 """How far: three pages, and a quarter of a first-level cache."""
-
-AHEAD_WORK = 10
-"""Operations an element from which on a row is read while the one before it is written, whatever the caches hold."""
-
-AHEAD_BYTES = 4 << 10
-"""How far where a row is read while the one before it is written: a page."""
 
 _FLOAT_ONLY = frozenset(
     """sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh
@@ -95,7 +87,7 @@ def vectors_a_line(kernel: Kernel, lane_axis: Axis | None, lanes: int) -> int:
     return max(1, min(4, LINE_BYTES // (lanes * narrowest)))
 
 
-def _buffer_bytes(kernel: Kernel) -> float:
+def buffer_bytes(kernel: Kernel) -> float:
     """Bytes of the parameters that are not scratch; infinite where a size changes from call to call."""
     total = 0.0
     for p in kernel.params:
@@ -126,79 +118,30 @@ def fetched_ahead(kernel: Kernel, lane_axis: Axis | None, streams: bool) -> Fetc
     """
     phases = [s for s in kernel.body if isinstance(s, Loop) and lane_axis is not None and s.axis == lane_axis.name]
     grid = [a for a in kernel.axes if a.role is Role.GRID]
-    if not grid or lane_axis is None or _buffer_bytes(kernel) < FETCH_FROM:
+    if not grid or lane_axis is None or buffer_bytes(kernel) < FETCH_FROM:
         return None
     if not phases and any(isinstance(s, Loop) for s in kernel.body):
         return None
     once = phases[0].body if phases else kernel.body
     found = [s for s in once if isinstance(s, Load) and kernel.param(s.param).mode == "in" and not s.picks]
-    loads = tuple({(s.param, s.index): s for s in reversed(found) if _follows(s, grid[-1], lane_axis, False)}.values())
+    loads = tuple({(s.param, s.index): s for s in reversed(found) if follows(s, grid[-1], lane_axis, False)}.values())
     if len(phases) > 1:
         return Fetch(phases[1], loads[::-1])
-    loads = tuple(s for s in loads[::-1] if _follows(s, grid[-1], lane_axis, True))
+    loads = tuple(s for s in loads[::-1] if follows(s, grid[-1], lane_axis, True))
     writes = any(isinstance(s, Store) and lane_axis.symbol in symbols(s.index) for s in once)
     wide = all(kernel.param(s.param).dtype.bytes >= 4 for s in loads)
-    much = _much(kernel, once, FETCH_WORK) or any(isinstance(s, Scan) for s in once)
+    much = takes_much(kernel, once, FETCH_WORK) or any(isinstance(s, Scan) for s in once)
     pays = streams and wide and much if writes else bool(phases)
     return Fetch(phases[0] if phases else None, loads, FAR_BYTES) if loads and pays else None
 
 
-@dataclass(frozen=True)
-class TwoPasses:
-    """A kernel that goes over each row twice: `read` reduces it, `rest` follows from what that gave, `write` writes
-    it. `before` is the same for all rows; `fetch` is what to ask for while a row is read.
-    """
-
-    before: tuple[Stmt, ...]
-    read: Loop
-    rest: tuple[Stmt, ...]
-    write: Loop
-    fetch: Fetch
-
-
-def two_passes(kernel: Kernel, lane_axis: Axis | None, streams: bool) -> TwoPasses | None:
-    """The passes of a kernel whose next row is best read while a row is written; None for any other.
-
-    It reads rows that follow each other in memory, and writes more than caches hold or computes much of what it reads.
-    What one pass keeps for the other lies at the same column, so that the next row may take its place as the row goes;
-    a kernel that keeps nothing finds its row in the first-level cache, unless the next one comes there meanwhile.
-    """
-    if lane_axis is None or lane_axis.role is not Role.SERIAL or kernel.packed:
-        return None
-    grid, body, plain = [a for a in kernel.axes if a.role is Role.GRID], kernel.body, (Load, Let, Store)
-    before = tuple(itertools.takewhile(lambda s: isinstance(s, (Load, Let)) and not s.out.axes, body))
-    loops, rest = [s for s in body if isinstance(s, Loop)], [s for s in body[len(before) :] if not isinstance(s, Loop)]
-    if len(grid) != 1 or len(loops) != 2 or body[len(before)] is not loops[0]:
-        return None
-    read, write = loops
-    if not all(isinstance(s, (*plain, Reduce)) for s in read.body) or not any(isinstance(s, Reduce) for s in read.body):
-        return None
-    if not all(isinstance(s, plain) for s in (*rest, *write.body)) or read.backwards or write.backwards:
-        return None
-    if any(a.among for a in kernel.axes) or any(loop.axis != lane_axis.name for loop in (read, write)):
-        return None
-    if not streams and not _much(kernel, read.body, AHEAD_WORK):
-        return None
-    accesses = [s for s in walk(body) if isinstance(s, (Load, Store))]
-    waiting = [s for s in accesses if kernel.param(s.param).mode == "scratch"]
-    if not waiting or any(s.index != lane_axis.symbol for s in waiting):
-        return None
-    if any(lane_axis.symbol not in symbols(s.index) for s in write.body if isinstance(s, Load)):
-        return None
-    if any(bounds_of(s) for s in walk(body)) or kernel.picks or _buffer_bytes(kernel) < FETCH_FROM:
-        return None
-    loads = [s for s in read.body if isinstance(s, Load) and _follows(s, grid[0], lane_axis, True)]
-    found = tuple({(s.param, s.index): s for s in loads if kernel.param(s.param).mode == "in"}.values())
-    return TwoPasses(before, read, tuple(rest), write, Fetch(read, found, AHEAD_BYTES)) if found else None
-
-
-def _much(kernel: Kernel, body: Sequence[Stmt], much: int) -> bool:
+def takes_much(kernel: Kernel, body: Sequence[Stmt], much: int) -> bool:
     """True where a loop takes at least so many operations an element."""
     work = work_of(kernel, body)
     return isinstance(work, int) and work >= much
 
 
-def _follows(s: Load, grid: Axis, lane: Axis, dense: bool) -> bool:
+def follows(s: Load, grid: Axis, lane: Axis, dense: bool) -> bool:
     """True where a load walks along the lanes in memory, another row in each program; `dense`: each behind the last."""
     if coefficient(s.index, lane.symbol) != 1 or grid.symbol not in symbols(s.index):
         return False

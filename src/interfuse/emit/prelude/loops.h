@@ -129,48 +129,106 @@ INLINE inline void reduce_long_each(long extent, Body body, Carry carry, long st
     }
 }
 
+//: Weights
+// Exponentials along a row of `extent` elements, read once in blocks: a block is `many` vectors, which registers hold, and
+// distances are from the largest element in a lane of it. What `scales` gives turns them into those of distances from the row's
+// maximum, what `shares` gives into shares of the total. It starts from the lowest finite number, so that -inf weighs
+// nothing; NaN makes the total NaN.
+template <int many, long extent> struct Weights {
+    static constexpr long width = many * LANES, blocks = (extent + width - 1) / width;
+    struct Scales {
+        f32v of[blocks];
+        float total;
+    };
+    f32v top[blocks], sum[blocks];
+    template <class Body> INLINE void add(float* row, long from, long stop, Body body) {
+        const auto block = [&](long left) INLINE {
+            f32v x[many], bests[2], sums[2] = {};
+            for (f32v& absent : x) absent = splat<f32v>(-__builtin_inff());
+            bests[0] = bests[1] = splat<f32v>(-__FLT_MAX__);
+            side_by_side<many>(from, left, [&](long at, long n, int k) INLINE {
+                x[k] = first_lanes(body(at, n), n, x[k]);
+                bests[k % 2] = larger_of(x[k], bests[k % 2]);
+            });
+            const f32v best = larger_of(bests[0], bests[1]);
+            side_by_side<many>(from, left, [&](long at, long n, int k) INLINE {
+                const f32v weight = exp_(x[k] - best);
+                store(row + at, weight, n);
+                sums[k % 2] += weight;
+            });
+            top[from / width] = best;
+            sum[from / width] = sums[0] + sums[1];
+        };
+        if (extent % width == 0 || stop - from == width)
+            block(width);
+        else
+            block(stop - from);
+    }
+    INLINE void scales(Scales& found) const {
+        f32v best[4] = {top[0], top[0], top[0], top[0]};
+        reduce_each(blocks, [&](long k, int part) INLINE { best[part] = larger_of(top[k], best[part]); });
+        const float most = across(larger_of(larger_of(best[0], best[1]), larger_of(best[2], best[3])),
+                                  [](auto a, auto b) INLINE { return larger_of(a, b); });
+        LongSum<f32v, f64v> total;
+        reduce_long_each(
+            blocks,
+            [&](long k, int part) INLINE {
+                found.of[k] = exp_(top[k] - most);
+                total.add(found.of[k] * sum[k], part);
+            },
+            [&]() INLINE { total.carry(); });
+        found.total = total.over_lanes();
+    }
+    INLINE void shares(Scales& found) const {
+        scales(found);
+        const float part = 1.0f / found.total;
+        for (f32v& scale : found.of) scale *= part;
+    }
+};
+
 //: omp_get_num_threads
 extern "C" int omp_get_num_threads(void);
 extern "C" int omp_get_thread_num(void);
 
 //: in_rounds
-// step(from, to) for four vectors of an axis at a time; carry() after the first `rounds` of them, and after 16 each.
-template <int rounds, class Step, class Carry> INLINE inline void in_rounds(long extent, Step step, Carry carry) {
+// step(from, to) for `many` vectors of an axis at a time; carry() after 4 * rounds vectors, and after 64 each.
+template <int rounds, int many, class Step, class Carry> INLINE inline void in_rounds(long extent, Step step, Carry carry) {
+    constexpr long width = many * LANES;
     for (long at = 0, end = 4 * rounds * LANES; at < extent; end += 64 * LANES) {
-        for (const long stop = min(end, extent); at < stop; at += 4 * LANES) step(at, min(at + 4 * LANES, stop));
+        for (const long stop = min(end, extent); at < stop; at += width) step(at, min(at + width, stop));
         carry();
     }
 }
 
 //: rows_ahead
-// This thread's share of the rows, in two passes over each: read(row, parts, from, to) over the columns, found(row,
-// parts), write(row, what was found, from, to) over the columns. While a row is written the next one is read, four
+// This thread's share of the rows, in two passes over each: read(row, parts, from, to) over the columns, find(row,
+// parts, what is found), write(row, what was found, from, to) over the columns. While a row is written the next one is read, `many`
 // vectors of each in turn, so that memory reads and writes all the time.
-template <class Parts, int rounds, class Read, class Carry, class Find, class Write>
+template <class Parts, class Found, int rounds, int many, class Read, class Carry, class Find, class Write>
 INLINE inline void rows_ahead(long rows, long extent, Read read, Carry carry, Find find, Write write) {
     const long threads = omp_get_num_threads(), thread = omp_get_thread_num();
     long row = rows * thread / threads;
     const long last = rows * (thread + 1) / threads - 1;
     if (row > last) return;
-    const auto first = [&]() INLINE {
+    Found found;
+    {
         Parts parts;
-        in_rounds<rounds>(
+        in_rounds<rounds, many>(
             extent, [&](long from, long to) INLINE { read(row, parts, from, to); }, [&]() INLINE { carry(parts); });
-        return find(row, parts);
-    };
-    auto found = first();
+        find(row, parts, found);
+    }
     for (; row < last; ++row) {
         Parts parts;
-        in_rounds<rounds>(
+        in_rounds<rounds, many>(
             extent,
             [&](long from, long to) INLINE {
                 write(row, found, from, to);
                 read(row + 1, parts, from, to);
             },
             [&]() INLINE { carry(parts); });
-        found = find(row + 1, parts);
+        find(row + 1, parts, found);
     }
-    write(row, found, 0, extent);
+    in_rounds<rounds, many>(extent, [&](long from, long to) INLINE { write(row, found, from, to); }, []() INLINE {});
 }
 
 //: run_members
