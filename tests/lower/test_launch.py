@@ -33,6 +33,17 @@ def test_few_rows_have_all_that_they_need_on_its_way_first(rows: int, early: boo
     assert (text.index("tl.load(w_ptr") < text.index("tl.sum(")) is early
 
 
+@pytest.mark.parametrize(("rows", "few"), ((2048, True), (1 << 15, False)))
+def test_few_rows_that_are_scanned_have_fewer_warps_and_all_that_they_need_first(rows: int, few: bool) -> None:
+    x, w = b.placeholder("x", F16, (rows, 4096)), b.placeholder("w", F16, (4096,))
+    wide = b.cast(x, F32)
+    scaled = b.apply("mul", b.scan("cumsum", wide, 1), b.spread_over(b.cast(w, F32), wide, (0,)))
+    kernel = cases.lowered([x, w], [scaled])[0]
+    text = emit(kernel).text
+    assert kernel.warps == (4 if few else 8)
+    assert (text.index("tl.load(w_ptr") < text.index("tl.associative_scan(")) is few
+
+
 def test_columns_of_a_unit_have_as_many_steps_on_their_way_as_it_holds() -> None:
     x = b.placeholder("x", F16, (2048, 4096))
     wide = b.cast(x, F32)

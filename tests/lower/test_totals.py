@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+import pytest
 
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import F16, F32, I64
+from interfuse.ir.index import wrap
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
 from interfuse.lower.families import lower
@@ -34,6 +38,15 @@ def test_scores_are_read_once_and_errors_summed_after() -> None:
     assert [s.op for s in walk(first.body) if isinstance(s, Reduce)].count("expsum") == 1
     assert sum(isinstance(s, Load) and bool(s.picks) for s in walk(first.body)) == 1
     assert inputs[0] not in reads and np.prod(second.params[0].shape) == 8
+
+
+@pytest.mark.parametrize(("rows", "kernels"), ((1 << 13, 2), (1 << 14, 3), ((1 << 14) + 8, 2)))
+def test_errors_of_many_rows_are_summed_in_parts(rows: int, kernels: int) -> None:
+    inputs, loss = _loss(rows, 64)
+    works = totals(Work((loss,), frozenset(inputs), {n: contiguous(n.shape) for n in (*inputs, loss)}), GPU)
+    made = [lower("k", w, GPU)[0] for w in works]
+    programs = [math.prod(-(-wrap(a.extent).hi // a.block) for a in k.axes if a.role is Role.GRID) for k in made]
+    assert programs[1:] == ([rows // 512, 1] if kernels == 3 else [1])
 
 
 def test_nothing_waits_for_labels_before_the_scores_are_on_their_way() -> None:

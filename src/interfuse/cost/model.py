@@ -3,9 +3,9 @@
 On a GPU, as races measure: one CUDA graph, a second-level cache that holds something else. Four things take time and
 overlap; the longest decides, and the nearer the others come the more they add:
 
-    memory       distinct bytes less a share of those that kernels right before have had, those read again that the cache
-                 has lost by then, and the rest of sectors that programs far apart use a part of, at the bandwidth of
-                 that size
+    memory       distinct bytes less a share of those that kernels right before have had, those read again that the
+                 cache has lost by then, and the rest of sectors that programs far apart use a part of, at the
+                 bandwidth of that size
     cache        whole sectors that all programs ask for, at the second-level cache's bandwidth
     arithmetic   plain operations at the device's rate, exp, erf and div at theirs, by the warps that there are
     waiting      a program waits for its first bytes, and for its other warps at each meeting; as many programs as fit

@@ -20,6 +20,7 @@ from interfuse.lower.target import (
     LIGHT_ROW,
     LONG_STEP,
     MOST_STAGES,
+    ROWS_AT_ONCE,
     STAGED_BYTES,
     UNIT_WARPS,
     Target,
@@ -79,11 +80,11 @@ def _for_tile(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...])
     sums are carried, and where warps wait for each other in reductions of what they hold, so that more programs share a
     multiprocessor and one's wait is another's work; 32 where a larger tile is of one tensor, a thread reduces what it
     holds first, a long row of narrow elements is held, rows are turned, a row of narrow elements is read one by one, or
-    one that a program has to itself is written in bytes, scanned element by element, or short and reduced time and
-    again; 64 where it does so for a row in one step, where a row is read and only what it reduces to is written, or
-    where columns are held; 32 in longer steps of columns too. What a thread takes of columns that it scans is all its
-    own. Where there are a few programs that only add up what they read, eight; 32 warps for rows in the longest steps.
-    Beside sums of columns, which a thread keeps, eight vectors of what is read.
+    one that a program has to itself is written in bytes, scanned element by element or one of few, or short and reduced
+    time and again; 64 where it does so for a row in one step, where a row is read and only what it reduces to is
+    written, or where columns are held; 32 in longer steps of columns too. What a thread takes of columns that it scans
+    is all its own. Where there are a few programs that only add up what they read, eight; 32 warps for rows in the
+    longest steps. Beside sums of columns, which a thread keeps, eight vectors of what is read.
     """
     body = walk(statements)
     if family == "row, in teams":
@@ -104,9 +105,10 @@ def _for_tile(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...])
     wide = [s for s in body if isinstance(s, Store) and axes[-1].symbol in symbols(s.index)]
     coded = any(s.arg.dtype.bytes == 1 for s in wide)
     scans = any(isinstance(s, Scan) for s in body)
-    own = len(lanes) == 1 and (coded or _waits(axes[-1], body, elements))
-    alone = family == "row, resident" and (own or _is_slow(axes[-1], body, len(lanes)))
     programs = math.prod(wrap(a.extent).hi for a in axes if a.role is Role.GRID)
+    scanned = scans and programs <= ROWS_AT_ONCE
+    own = len(lanes) == 1 and (coded or scanned or _waits(axes[-1], body, elements))
+    alone = family == "row, resident" and (own or _is_slow(axes[-1], body, len(lanes)))
     if not wide and programs <= FEW and not sums and family.startswith("row"):
         return min(32, max(1, elements // 256))
     if family == "row, streamed" and wide and axes[-1].block >= LONG_STEP and len(lanes) == 1:

@@ -51,8 +51,9 @@ class Parts:
     rest: int
 
 
-def split(work: Work, target: Target) -> tuple[Work, ...]:
-    """The works that compute `work` in parts, in order; none where one kernel has programs enough, or must do it all.
+def split(work: Work, target: Target, width: int = 0) -> tuple[Work, ...]:
+    """The works that compute `work` in parts, in order, of about a `width` where one is given; none where one kernel
+    has programs enough, or must do it all.
 
     What a work gives and a later one reads is among its outputs, contiguous.
     """
@@ -69,7 +70,7 @@ def split(work: Work, target: Target) -> tuple[Work, ...]:
         return ()
     layouts = dict(work.layouts) | {n: contiguous(n.shape) for n in first}
     domain = walked(Work(tuple(first), work.inputs, layouts, tuple(first)), target)
-    parts = parts_of(domain, target, any(n.op in MOMENTS for n in first))
+    parts = parts_of(domain, target, any(n.op in MOMENTS for n in first), width)
     if parts is None:
         return ()
     if parts.rest and any(n.op in PLACES for n in first):
@@ -79,9 +80,10 @@ def split(work: Work, target: Target) -> tuple[Work, ...]:
     return _works(work, roots, cuts, joined, domain, target)
 
 
-def parts_of(domain: Domain, target: Target, moments: bool = False) -> Parts | None:
-    """How the columns of a domain are cut: into four parts a program that the device could run, or fewer large ones;
-    rows whose `moments` are wanted into as many as a GPU program holds at once, if every program can join those.
+def parts_of(domain: Domain, target: Target, moments: bool = False, width: int = 0) -> Parts | None:
+    """How the columns of a domain are cut: into four parts a program that the device could run, or fewer large ones,
+    of a `width` at least if it is given; rows whose `moments` are wanted into as many as a GPU program holds at once,
+    if every program can join those.
 
     Of columns apart, the longest dimension is.
     """
@@ -96,11 +98,11 @@ def parts_of(domain: Domain, target: Target, moments: bool = False) -> Parts | N
         return Parts(1, wrap(sizes[longest]).hi, 0) if found is None or found.rest else found
     lanes = min(inner, target.side)
     programs = rows * math.ceil(inner / lanes)
-    least = 2 * PART if inner == 1 and target.backend == "triton" else PART
+    least = width or (2 * PART if inner == 1 and target.backend == "triton" else PART)
     wanted = min(math.ceil(4 * target.enough / programs), cols * lanes // least)
     held = cols // target.share if moments and inner == 1 and target.backend == "triton" else 0
     wanted = max(wanted, held if held <= FEW_PARTS else 0)
-    if programs >= target.enough or rows * cols * inner < PARTED or wanted < 2:
+    if programs >= target.enough or (not width and rows * cols * inner < PARTED) or wanted < 2:
         return None
     whole = [k for k in range(wanted // 2 + 1, 2 * wanted) if cols % k == 0]
     if whole:

@@ -16,6 +16,11 @@ from interfuse.lower.split import split
 from interfuse.lower.target import Target
 from interfuse.lower.work import Work
 
+MANY, PART = 1 << 14, 1 << 9
+"""Rows from which on a GPU takes their totals in parts of so many: one program alone reads what rows give for longer
+than a launch more takes.
+"""
+
 
 def totals(work: Work, target: Target) -> tuple[Work, ...]:
     """The works that compute `work`, rows first; none where it is not made of reductions of rows and of totals over
@@ -48,7 +53,8 @@ def totals(work: Work, target: Target) -> tuple[Work, ...]:
     one = work.before(given, late)
     outputs, late_roots = (tuple(of[k] for k in last) for of in (work.outputs, roots))
     two = Work(outputs, work.inputs | frozenset(given), one.layouts, late_roots, sizes=work.sizes)
-    return one, *(split(two, target) or (two,))
+    many = target.backend == "triton" and isinstance(count, int) and count >= MANY and count % PART == 0
+    return one, *(split(two, target, PART if many else 0) or (two,))
 
 
 def _narrowest(node: Node, inputs: frozenset[Node]) -> Node:

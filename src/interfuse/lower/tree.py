@@ -149,7 +149,8 @@ class _Columns:
         # A program waits at each reduction. Of several, all loads are on their way before the first, and before any
         # those of rows of odd widths, which are read element by element, and of few rows, beside which nothing goes on.
         odd = wrap(self.col.extent).hi % EVEN_ROWS != 0
-        if not serial and reduced and (len(reduced) > 1 or odd or self.soon):
+        scanned = any(isinstance(m, Scan) and own(m.out) for m in self.trace.made)
+        if not serial and (len(reduced) > 1 or (reduced and odd) or ((reduced or scanned) and self.soon)):
             for m in self.trace.made:
                 if isinstance(m, Load) and own(m.out):
                     bring(m.out)
@@ -244,7 +245,7 @@ def statements(
 ) -> tuple[tuple[Stmt, ...], tuple[Param, ...]]:
     """The body of the kernel inside its grid axes, and the scratch rows that it needs; none where not `keep`. What
     values tell the place of comes `late`, behind a loop that does not need it: a GPU's threads wait for these values.
-    All that columns need is read as `soon` as the first of it, where rows are `few` even if they are crowded.
+    All that columns need is read as `soon` as the first of it, of `few` rows also if they are crowded or scanned.
     """
     first, rest = _ahead(trace.made)
     if col.role is Role.GRID:
@@ -255,7 +256,8 @@ def statements(
     trace = replace(trace, made=rest)
     serial = col.role is Role.SERIAL
     crowded = not serial and _is_crowded(trace, col)
-    columns = _Columns(trace, col, soon or (few and crowded))
+    scans = not serial and any(isinstance(m, Scan) for m in trace.made)
+    columns = _Columns(trace, col, soon or (few and (crowded or scans)))
     if serial and keep:
         columns.choose_kept()
     if crowded and not few:
