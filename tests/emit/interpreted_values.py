@@ -30,11 +30,13 @@ from interfuse.lower.rows_first import rows_first
 from interfuse.lower.schedule import Schedule
 from interfuse.lower.target import GPU, Target
 from interfuse.lower.work import Work
-from interfuse.plan.plan import PackStep
+from interfuse.passes.pipeline import PASSES
+from interfuse.plan.plan import KernelStep, PackStep
 from interfuse.plan.planner import plan
 from interfuse.run import gpu
 from interfuse.run.gpu_pack import PackLauncher
 from interfuse.run.gpu_team import TeamLauncher
+from interfuse.run.program import Program
 from tests import few, gathers, joins, mixed, online, packs, parts, strategies, symbolic, targets, teams
 from tests.emit import code_cases
 from tests.emit import triton_cases as cases
@@ -469,6 +471,33 @@ def test_joined_parts_in_one_launch(widths: tuple[int, ...], axis: int) -> None:
     tensors = [t for m in step.members for t in (*(given[n] for n in m.inputs), out)]
     PackLauncher(gpu.load(emit(step.kernel), step.kernel))(tensors, [int(d) for row in step.sizes for d in row])
     torch.testing.assert_close(out, f(*xs))
+
+
+@pytest.mark.parametrize("axis", (0, 1))
+@pytest.mark.parametrize("width", (33, 64))
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float16), ids=str)
+def test_steps_begin_at_aligned_addresses(dtype: torch.dtype, width: int, axis: int) -> None:
+    def steps(x: torch.Tensor, hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        for t in range(1, 6):
+            hidden = torch.tanh(x.select(axis, t) * 2 + x.select(axis, t - 1) + hidden @ weight)
+        return hidden
+
+    x = torch.randn(*((6, 4, width) if axis == 0 else (4, 6, width)), dtype=dtype)
+    given = x, torch.randn(4, width, dtype=dtype), (torch.randn(width, width) / 8).to(dtype)
+    graph = replace(captured(steps, *given), device="cuda:0")
+    for _, run in PASSES:
+        graph = run(graph)
+    planned = plan(graph, GPU, find("H200"), Record())
+    found = [s for r in planned.regions for s in r.candidates[0].steps]
+    assert all(isinstance(s, KernelStep) for s in found) and len(found) == 5
+    skipped = [s.skipped[k] for s in found for k, n in enumerate(s.inputs) if s.skipped and n is graph.inputs[0].node]
+    assert len({*skipped}) == 4 and all(start * dtype.itemsize % 16 == 0 for start in skipped)
+    kernels = {s.kernel.name: s.kernel for s in found}
+    assert len(kernels) <= (1 if width == 64 else 4 if dtype is torch.float32 else 5)
+    launchers = {name: gpu.load(emit(k), k) for name, k in kernels.items()}
+    run = Program(replace(planned, graph=replace(graph, device="cpu")), launchers, Record(), guarded=False)
+    tolerance = 1e-5 if dtype is torch.float32 else 2e-2
+    torch.testing.assert_close(run(*given)[0], steps(*given), atol=tolerance, rtol=tolerance)
 
 
 def test_stacked_sums_in_one_launch() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from interfuse.base.errors import UnsupportedError
-from interfuse.ir.index import Dim, wrap
+from interfuse.ir.index import Dim, unwrap, wrap
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node
 from interfuse.lower.axes import power
@@ -19,7 +19,9 @@ from interfuse.lower.kernel import PART, Axis, Role
 @dataclass(frozen=True)
 class Work:
     """What a kernel is asked for: `outputs` to store, `roots` that compute them (one each, of the same type and shape;
-    the outputs themselves where empty), `inputs` that are in buffers, and the layouts of outputs and inputs there.
+    the outputs themselves where empty), `inputs` that are in buffers, and the layouts of outputs and inputs there. What
+    is read of an input may begin anywhere in it (lower/windows.py): the kernel is given that address, and the offset of
+    its layout leads back from there.
 
     With `parts` the region is reduced along rows and along columns: a root that reduces over all rows has an output
     with a dimension more, of what each of so many parts of the rows gives; which rows make a part is the kernel's own.
@@ -47,6 +49,11 @@ class Work:
     def leaves(self) -> frozenset[Node]:
         """What is there before the domain is walked."""
         return self.inputs | self.ahead
+
+    def skipped(self, reads: Sequence[Node]) -> tuple[Dim, ...]:
+        """The elements of each buffer before the address that the kernel is given; none where that is 0 of each."""
+        found = tuple(unwrap(wrap(self.layouts[n].offset) * -1) for n in reads)
+        return found if any(d != 0 for d in found) else ()
 
     @property
     def joined(self) -> tuple[Axis, ...]:

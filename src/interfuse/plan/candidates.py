@@ -7,8 +7,10 @@ provider's form, with the activation that follows it in the epilogue where the p
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.cost.estimate import Estimate, in_turn
@@ -33,10 +35,14 @@ from interfuse.lower.split import split
 from interfuse.lower.target import Target
 from interfuse.lower.team import team
 from interfuse.lower.totals import totals
+from interfuse.lower.vectors import VECTOR_BYTES
+from interfuse.lower.windows import windows
 from interfuse.lower.work import Work
 from interfuse.plan.alike import Likeness
 from interfuse.plan.flow import OUTPUT, Flow, cut, library_calls
 from interfuse.plan.plan import Candidate, KernelStep, LibraryStep, PackStep, ProviderStep
+
+T = TypeVar("T")
 
 PROVIDERS: Mapping[str, Mapping[str, str]] = {
     # oneDNN's relu turns NaN into 0, so relu is a kernel of ours behind the plain product.
@@ -74,6 +80,7 @@ class Context:
     likeness: Likeness = field(default_factory=Likeness)
     lowered: dict[Hashable, tuple[Kernel, tuple[int, ...]] | str] = field(default_factory=dict)
     predicted: dict[tuple[int, frozenset[str]], tuple[Kernel, Estimate]] = field(default_factory=dict)
+    refused: set[Hashable] = field(default_factory=set)
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -112,7 +119,9 @@ def fused(calls: frozenset[int], context: Context) -> KernelStep:
     except UnsupportedError as error:
         context.tried[calls] = str(error)
         raise
-    step = context.tried[calls] = KernelStep(kernel, reads, work.outputs, tuple(over.items()), work)
+    step = context.tried[calls] = KernelStep(
+        kernel, reads, work.outputs, tuple(over.items()), work, work.skipped(reads)
+    )
     return step
 
 
@@ -151,10 +160,14 @@ def work_of(calls: frozenset[int], context: Context) -> Work:
     if not outputs:
         raise UnsupportedError("nothing that anyone reads")
     roots, inputs = cut(outputs, pure, context.flow)
-    over = {value: context.layouts[place] for value, place in _over(calls, context.flow).items()}
-    layouts = laid_over(over, context.layouts)
-    context.works[calls] = Work(outputs, inputs, layouts, slices_first(roots, inputs), sizes=context.sizes)
-    return context.works[calls]
+    over = _over(calls, context.flow)
+    vector = VECTOR_BYTES if context.target is not None and context.target.backend == "triton" else 1
+    roots = slices_first(roots, inputs)
+    own = windows(roots, inputs, context.layouts, over.values(), vector)
+    own |= {value: context.layouts[place] for value, place in over.items()}
+    work = Work(outputs, inputs, laid_over(own, context.layouts), roots, sizes=context.sizes)
+    context.works[calls] = work
+    return work
 
 
 def in_parts(calls: frozenset[int], context: Context) -> tuple[KernelStep, ...]:
@@ -163,25 +176,25 @@ def in_parts(calls: frozenset[int], context: Context) -> tuple[KernelStep, ...]:
 
     What is written over inputs stays one kernel: were the second of several to fail, there would be no going back.
     """
-    in_place, target = calls & context.flow.writes.keys(), context.target
-    if calls not in context.parted and target is not None and not in_place:
-        steps: list[KernelStep] = []
-        try:
-            whole = work_of(calls, context)
-            works = rows_first(whole, target) or mixed(whole, target) or totals(whole, target)
-            works = works or rows_turned(whole, target) or split(whole, target)
-            works = awaiting(works, whole.inputs)
-            if any(len(set(w.outputs)) < len(w.outputs) for w in works):
-                raise UnsupportedError("a value would be written twice")  # its first buffer would be gone by then
-            for k, work in enumerate(works):
-                kernel, reads = lower("kernel", work, target)
-                if target.backend == "triton":
-                    kernel = replace(early(kernel, reads, work), follows=k > 0, leads=k < len(works) - 1)
-                steps.append(KernelStep(kernel, reads, work.outputs, work=work))
-        except UnsupportedError:
-            steps = []
-        context.parted[calls] = tuple(steps)
+    if calls not in context.parted and context.target is not None and not calls & context.flow.writes.keys():
+        context.parted[calls] = _made(_parts, calls, context.target, context) or ()
     return context.parted.get(calls, ())
+
+
+def _parts(whole: Work, target: Target) -> tuple[KernelStep, ...]:
+    """The kernels of `in_parts`; UnsupportedError, or none, where there are none."""
+    steps: list[KernelStep] = []
+    works = rows_first(whole, target) or mixed(whole, target) or totals(whole, target)
+    works = works or rows_turned(whole, target) or split(whole, target)
+    works = awaiting(works, whole.inputs)
+    if any(len(set(w.outputs)) < len(w.outputs) for w in works):
+        raise UnsupportedError("a value would be written twice")  # its first buffer would be gone by then
+    for k, work in enumerate(works):
+        kernel, reads = lower("kernel", work, target)
+        if target.backend == "triton":
+            kernel = replace(early(kernel, reads, work), follows=k > 0, leads=k < len(works) - 1)
+        steps.append(KernelStep(kernel, reads, work.outputs, work=work, skipped=work.skipped(reads)))
+    return tuple(steps)
 
 
 def in_teams(calls: frozenset[int], context: Context) -> KernelStep | None:
@@ -190,15 +203,32 @@ def in_teams(calls: frozenset[int], context: Context) -> KernelStep | None:
     """
     target, nvidia = context.target, context.profile.kind == "cuda"
     if calls not in context.teamed and target is not None and nvidia and not calls & context.flow.writes.keys():
-        context.teamed[calls] = None
-        try:
-            work = team(work_of(calls, context), target)
-            if work is not None:
-                kernel, reads = lower("kernel", work, target)
-                context.teamed[calls] = KernelStep(kernel, reads, work.outputs, work=work)
-        except UnsupportedError:
-            pass
+        context.teamed[calls] = _made(_team, calls, target, context)
     return context.teamed.get(calls)
+
+
+def _team(whole: Work, target: Target) -> KernelStep | None:
+    """The kernel of `in_teams`; UnsupportedError, or None, where there is none."""
+    work = team(whole, target)
+    if work is None:
+        return None
+    kernel, reads = lower("kernel", work, target)
+    return KernelStep(kernel, reads, work.outputs, work=work, skipped=work.skipped(reads))
+
+
+def _made(make: Callable[[Work, Target], T], calls: frozenset[int], target: Target, context: Context) -> T | None:
+    """What `make` makes of the work for `calls`; None where that is nothing, or was nothing of a work like it."""
+    try:
+        work = work_of(calls, context)
+    except UnsupportedError:
+        return None
+    like, made = (make, context.likeness.of(work)[0]), None
+    if like not in context.refused:
+        with contextlib.suppress(UnsupportedError):
+            made = make(work, target)
+        if not made:
+            context.refused.add(like)
+    return made
 
 
 def seconds_of(calls: frozenset[int], context: Context) -> float:

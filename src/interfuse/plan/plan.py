@@ -32,7 +32,8 @@ class KernelStep:
     """Launch a generated kernel: `inputs`, then `outputs` are the nodes behind its parameters that are not scratch.
 
     `over` names outputs that are written over an input of the graph instead of into memory of their own. `work` is what
-    the kernel was asked for, so that it may be had in another schedule.
+    the kernel was asked for, so that it may be had in another schedule. `skipped` are the elements of each input that
+    lie before the address that the kernel is given; none of any where it is empty.
     """
 
     kernel: Kernel
@@ -40,6 +41,7 @@ class KernelStep:
     outputs: tuple[Node, ...]
     over: tuple[tuple[Node, Node], ...] = ()
     work: Work | None = field(default=None, compare=False, repr=False)
+    skipped: tuple[Dim, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ def multiplied(calls: Calls, context: Context) -> KernelStep | None:
         except UnsupportedError:
             return None
         if kernel.family == FAMILY:
-            context.multiplied[calls] = KernelStep(kernel, reads, work.outputs, work=work)
+            context.multiplied[calls] = KernelStep(kernel, reads, work.outputs, work=work, skipped=work.skipped(reads))
     return context.multiplied[calls]
 
 

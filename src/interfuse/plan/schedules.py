@@ -129,7 +129,9 @@ def _step(step: KernelStep, schedule: Schedule, device: Place) -> KernelStep:
     kernel, reads = lower(_named(of.name, schedule), step.work, device.target, of.doc, schedule)
     check_over(kernel, reads, step.outputs, dict(step.over))
     kernel = early(kernel, reads, step.work) if of.follows else kernel
-    return replace(step, kernel=replace(kernel, follows=of.follows, leads=of.leads), inputs=reads)
+    return replace(
+        step, kernel=replace(kernel, follows=of.follows, leads=of.leads), inputs=reads, skipped=step.work.skipped(reads)
+    )
 
 
 def _pack(step: PackStep, schedule: Schedule, device: Place) -> PackStep:

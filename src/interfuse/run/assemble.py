@@ -15,7 +15,7 @@ import torch
 from interfuse.base.errors import GraphError, UnsupportedError
 from interfuse.capture.torch_types import to_torch
 from interfuse.ir.graph import Call, Graph, Ref
-from interfuse.ir.index import Dim, at_sizes, sym
+from interfuse.ir.index import Dim, at_sizes, sym, unwrap, wrap
 from interfuse.ir.layout import Layout, contiguous, extent, reach
 from interfuse.ir.node import Node
 from interfuse.ir.ops import MOVES
@@ -240,8 +240,12 @@ class Assembler:
         parts = tuple(p for member in members for p in self._bound(scope, member, step.kernel.name, shared))
         reads = dict.fromkeys(p.slot for p in parts if not isinstance(p, Result))
         writes = [p.slot if isinstance(p, Result) else p.result for p in parts if not isinstance(p, Operand)]
+        params = [p for m in members for p in m.kernel.params if p.mode != "scratch"]
         lengths = tuple(
-            reach(p.shape, p.strides, p.dtype.bytes) for m in members for p in m.kernel.params if p.mode != "scratch"
+            unwrap(wrap(part.length) * p.dtype.bytes)
+            if isinstance(part, Operand)
+            else reach(p.shape, p.strides, p.dtype.bytes)
+            for part, p in zip(parts, params, strict=True)
         )
         scope.ops.append(Op(PartsLaunch(launcher, parts, sizes, lengths), tuple(reads), tuple(writes)))
 
@@ -264,11 +268,12 @@ class Assembler:
         who, parts = f"kernel {name}", list[Part]()
         over = {value: self.buffers[place] for value, place in step.over}
         roots = frozenset[int]().union(*(h.roots for h in over.values()))
-        for node, param in zip(step.inputs, ins, strict=True):
+        for node, param, start in zip(step.inputs, ins, step.skipped or (0,) * len(ins), strict=True):
             held = self.find(scope, node, who, param.strides)
             if held.roots & roots and held not in over.values():
                 raise UnsupportedError(f"{who} would read another view of what it writes; the captured calls run.")
-            parts.append(Operand(held.slot, param.strides, to_torch(param.dtype)))
+            length = unwrap(wrap(reach(param.shape, param.strides, 1)) - start)
+            parts.append(Operand(held.slot, param.strides, to_torch(param.dtype), start, length))
         for node, param in zip(step.outputs, outs, strict=True):
             if node in shared:
                 parts.append(shared[node])

@@ -9,14 +9,14 @@ from typing import Any, Union
 import torch
 
 from interfuse.base.errors import LaunchError
-from interfuse.ir.index import Dim
+from interfuse.ir.index import Dim, maximum, unwrap, wrap
 from interfuse.ir.index import symbols as symbols_of
 from interfuse.ir.layout import extent
 from interfuse.lower.kernel import Kernel
 from interfuse.run import cpu
 from interfuse.run.allocate import allocator
 from interfuse.run.apart import checker
-from interfuse.run.views import Sizes, Step, Strides, relaid, sized, static
+from interfuse.run.views import Sizes, Step, Strides, relaid, shown, sized, static
 
 Launcher = Callable[[Sequence[torch.Tensor], Sequence[int]], Any]
 """Runs a built kernel on the tensors behind its parameters (scratch left out) and its symbols' values, in order."""
@@ -24,11 +24,15 @@ Launcher = Callable[[Sequence[torch.Tensor], Sequence[int]], Any]
 
 @dataclass(frozen=True)
 class Operand:
-    """What a kernel reads: its slot, and the strides and type that the kernel was built for."""
+    """What a kernel reads: its slot, and the strides and type that the kernel was built for. The kernel is given the
+    address `start` elements behind the tensor's first one; the tensor ends `length` elements from there.
+    """
 
     slot: int
     strides: tuple[Dim, ...]
     dtype: torch.dtype
+    start: Dim = 0
+    length: Dim = 0
 
 
 @dataclass(frozen=True)
@@ -172,14 +176,17 @@ def on_tensors(
     """A step that calls `run` on the operands, the results, which it allocates, what is written over, and the values of
     the symbols.
     """
-    given = tuple((o.slot, static(o.strides) or (), sized(o.strides), o.dtype) for o in reads)
+    given = tuple((o.slot, static(o.strides) or (), sized(o.strides), o.dtype, _window(o)) for o in reads)
 
     def launch(slots: list[Any]) -> None:
         sizes, tensors = slots[0], []
-        for i, known, strides_at, dtype in given:
+        for i, known, strides_at, dtype, window_at in given:
             tensor, strides = slots[i], known or strides_at(sizes)
             if tensor.stride() != strides or tensor.dtype is not dtype:
                 tensor = fitted(tensor, strides, dtype)
+            if window_at is not None:
+                start, length = window_at(sizes)
+                tensor = shown(tensor, (length,), (1,), start)
             tensors.append(tensor)
         for i, make in fresh:
             slots[i] = made = make(sizes)
@@ -197,7 +204,7 @@ def on_addresses(
     fresh: Fresh,
     symbols: Sequence[str],
     run: Callable[[Sequence[int], Sequence[int]], Any],
-    arena: Callable[[Sizes, list[int]], torch.Tensor] | None = None,
+    arena: Callable[[Sizes, list[int]], torch.Tensor | None] | None = None,
     over: Sequence[Over] = (),
 ) -> Step:
     """As `on_tensors`, on the CPU addresses of the tensors. `arena` adds more addresses and gives what to hold on to.
@@ -205,18 +212,18 @@ def on_addresses(
     This is most of what a small kernel costs, so it goes through the tensors once and makes nothing else: what is both
     read and written over, as an optimiser's state is, has been looked at when it was read.
     """
-    given = tuple((o.slot, static(o.strides) or (), sized(o.strides), o.dtype) for o in reads)
-    found = {(o.slot, o.strides, o.dtype): k for k, o in enumerate(reads)}
+    given = tuple((o.slot, static(o.strides) or (), sized(o.strides), o.dtype, *_ahead(o)) for o in reads)
+    found = {(o.slot, o.strides, o.dtype): k for k, o in enumerate(reads) if o.start == 0}
     places = tuple((part, found.get((part.slot, part.strides, part.dtype))) for part in over)
 
     def launch(slots: list[Any]) -> None:
         sizes, bases = slots[0], []
         held: Any = None
-        for i, known, strides_at, dtype in given:
+        for i, known, strides_at, dtype, start, start_at in given:
             tensor, strides = slots[i], known or strides_at(sizes)
             if tensor.stride() != strides or tensor.dtype is not dtype:
                 held = held, (tensor := fitted(tensor, strides, dtype))
-            bases.append(tensor.data_ptr())
+            bases.append(tensor.data_ptr() + (start if start_at is None else start_at(sizes)[0]))
         for i, make in fresh:
             slots[i] = made = make(sizes)
             bases.append(made.data_ptr())
@@ -232,6 +239,27 @@ def on_addresses(
         run(bases, [sizes[name] for name in symbols] if symbols else ())
 
     return launch
+
+
+def _ahead(operand: Operand) -> tuple[int, Callable[[Sizes], Strides] | None]:
+    """The bytes from the tensor's address to the one that the kernel is given: as a number, or where sizes tell it as
+    a function of these.
+    """
+    (start,) = static((operand.start,)) or (None,)
+    if start is not None:
+        return start * operand.dtype.itemsize, None
+    return 0, sized((unwrap(wrap(operand.start) * operand.dtype.itemsize),))
+
+
+def _window(operand: Operand) -> Callable[[Sizes], Strides] | None:
+    """Where what the kernel is given begins in the tensor, and how much there is of it, in elements; None where it is
+    given the tensor.
+    """
+    if operand.start == 0:
+        return None
+    both = (operand.start, unwrap(maximum(operand.length, 0)))
+    known = static(both)
+    return sized(both) if known is None else lambda sizes: known
 
 
 def _place(slots: list[Any], part: Over) -> torch.Tensor:

@@ -25,6 +25,8 @@ from interfuse.ir.node import Node, make, topological
 from interfuse.ir.ops import JOINS, MOVES, REDUCES, SCANS
 from interfuse.lower.axes import power
 from interfuse.lower.canonical import canonical
+from interfuse.lower.vectors import VECTOR_BYTES
+from interfuse.lower.windows import places, windows
 from interfuse.plan.plan import KernelStep, LibraryStep, PackStep, Plan, Region
 from interfuse.run.launch import Launcher
 from interfuse.run.program import Program
@@ -215,7 +217,7 @@ def bucket(size: int) -> int:
 
 def region_key(region: Region, graph: Graph, device_key: str) -> str:
     """A key that equal regions on equal devices share, in any model: shapes, types, layouts, calls, candidates. Sizes
-    that change between calls share it within a bucket.
+    that change between calls share it within a bucket, and so do regions that read other parts of a buffer.
     """
     over = any(c.over for c in region.candidates)
     region, own = unwritten(region, graph), alone(region, graph)
@@ -225,17 +227,30 @@ def region_key(region: Region, graph: Graph, device_key: str) -> str:
     wide = {n.inputs[0]: n for n in region.inputs if n.op == "cast" and n.dtype.is_narrow}
     leaves = {*region.inputs, *wide}
     number = {n: k for k, n in enumerate(topological(roots, leaves))}
+    whole = {i.node: Layout(i.layout.strides) for i in own.inputs if i.node in leaves}
+    vector = 1 if graph.device == "cpu" else VECTOR_BYTES
+    begun = windows(roots[len(region.inputs) :], frozenset(leaves), whole, (), vector)
+    place = places((n for n in number if n not in leaves), whole | begun)
+
+    def at(n: Node) -> str:
+        return f"{number[n]} {place[n].strides} {place[n].offset}" if n in place else f"{number[n]}"
+
     lines = [
-        f"{k} {n.dtype} {n.shape}"
-        if n in leaves
-        else f"{k} {n.op} {n.dtype} {n.shape} {[p for p in n.attrs if p[0] != 'name']} {[number[i] for i in n.inputs]}"
+        f"{k} {n.dtype} {n.shape}" if n in leaves else f"{k} {n.op} {n.dtype} {n.shape}" for n, k in number.items()
+    ]
+    lines += [
+        f"{k} of {number[n.inputs[0]]}"
+        if n in place and n.op in MOVES
+        # Where what it reads lies is said by whoever reads that.
+        else f"{k} {[p for p in n.attrs if p[0] != 'name']} of {[number[i] if n in place else at(i) for i in n.inputs]}"
         for n, k in number.items()
+        if n not in leaves
     ]
     lines += [f"{number[w]} behind {number[n]}" for w, n in wide.items() if w in number]
     lines += [f"in {number[i.node]} {i.layout.strides}" for i in own.inputs if i.node in number]
     lines += [f"measured at about {[(name, bucket(size)) for name, size in graph.hints]}"] if graph.hints else []
-    lines += [f"out {number[o.node]} {o.layout and o.layout.strides}" for o in own.outputs if o.node is not None]
-    lines += [f"{c.target} {c.args} {c.kwargs} {[number[n] for n in c.operands]}" for c in calls]
+    lines += [f"out {at(o.node)} {o.layout and o.layout.strides}" for o in own.outputs if o.node is not None]
+    lines += [f"{c.target} {c.args} {c.kwargs} {[at(n) for n in c.operands]}" for c in calls]
     lines += [f"{c.label} {[_step_text(s) for s in c.steps]}" for c in region.candidates]
     lines += ["timed in place"] if over else []
     return digest(device_key, *lines)
