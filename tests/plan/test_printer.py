@@ -41,3 +41,8 @@ def test_the_choice_is_marked() -> None:
     moved = replace(plan, regions=(replace(plan.regions[0], chosen=last), *plan.regions[1:]))
     marked = [line.strip() for line in show(moved).splitlines() if line.strip().startswith("* ")]
     assert marked[0].startswith(f"* {plan.regions[0].candidates[last].label}:")
+
+
+def test_where_a_kernel_begins_to_read_is_said() -> None:
+    x = torch.ones(4, 8)
+    assert "from 16) ->" in show(planned(lambda: torch.tanh(x[2]) * 2)[0])

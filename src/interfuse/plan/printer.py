@@ -24,6 +24,12 @@ def _nodes(nodes: Iterable[Node]) -> str:
     return ", ".join(map(_node, nodes)) or "nothing"
 
 
+def _reads(step: KernelStep) -> str:
+    """What a kernel reads, and from which element of it on."""
+    starts = (f" from {start}" if start != 0 else "" for start in step.skipped or (0,) * len(step.inputs))
+    return ", ".join(f"{_node(n)}{start}" for n, start in zip(step.inputs, starts, strict=True)) or "nothing"
+
+
 def _over(step: KernelStep) -> str:
     """What is written over inputs of the graph."""
     return f", written over {_nodes(place for _, place in step.over)}" if step.over else ""
@@ -33,7 +39,7 @@ def _step(step: Step, graph: Graph) -> str:
     if isinstance(step, LibraryStep):
         return f"call {step.call} {graph.calls[step.call].target}"
     if isinstance(step, KernelStep):
-        return f"kernel {step.kernel.name}({_nodes(step.inputs)}) -> {_nodes(step.outputs)}{_over(step)}"
+        return f"kernel {step.kernel.name}({_reads(step)}) -> {_nodes(step.outputs)}{_over(step)}"
     if isinstance(step, PackStep):
         return f"pack {step.kernel.name} of {len(step.members)} members"
     attrs = "".join(f", {name}={value}" for name, value in step.attrs)
@@ -53,7 +59,7 @@ def _candidate(candidate: Candidate, chosen: bool, graph: Graph, times: bool, w:
                 for member, sizes in zip(step.members, step.sizes, strict=True):
                     named = [f"{name} = {size}" for name, size in zip(step.kernel.symbols, sizes, strict=True)]
                     given = f" with {', '.join(named)}" if named else ""
-                    w.line(f"({_nodes(member.inputs)}) -> {_nodes(member.outputs)}{_over(member)}{given}")
+                    w.line(f"({_reads(member)}) -> {_nodes(member.outputs)}{_over(member)}{given}")
 
 
 def _region(number: int, region: Region, graph: Graph, times: bool, w: Writer) -> None:
