@@ -96,3 +96,13 @@ def test_columns_too_many_to_hold_are_refused() -> None:
     first, *_ = mixed.works(mixed.layer_norm_backward(F32, 64, CPU.widest + 1), CPU)
     with pytest.raises(UnsupportedError, match="sums of 8193 columns beside reductions of rows"):
         lower("kernel", first, CPU)
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_an_extreme_of_columns_is_not_looked_for_among_rows_that_are_reduced_again(target: Target) -> None:
+    x = b.placeholder("x", F32, (300, 131))
+    less = b.apply("sub", x, b.spread_over(b.reduce("mean", x, (1,)), x, (1,)))
+    least = b.spread_over(b.reduce("min", less, (0,)), less, (0,))
+    found = b.cast(b.apply("eq", less, least), F32)
+    assert not mixed.works(([x], [found]), target)
+    assert len(mixed.works(([x], [b.apply("sub", less, least)]), target)) == 3

@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from interfuse.base.errors import OptionError
 from interfuse.base.knobs import Knobs, misspelt
 from interfuse.base.record import Record
 from interfuse.build.workers import KEPT, workers_of
 from interfuse.capture.decompositions import table
+from interfuse.capture.partition import partition
 from interfuse.driver.compiler import Compiled, Runner, Watcher, compile_graph
 from interfuse.driver.device import Device
 from interfuse.driver.options import Options, parts, read
@@ -103,7 +103,7 @@ class Backend:
             fw_compiler=step("forward"),
             bw_compiler=step("backward"),
             inference_compiler=step("inference"),
-            partition_fn=min_cut_rematerialization_partition,
+            partition_fn=partition,
             decompositions=table(),
             keep_inference_input_mutations=True,
         )

@@ -260,6 +260,7 @@ def with_fact(fact: str) -> frozenset[str]:
 MOVES, JOINS, POINTWISE = named(MOVEMENT), named(JOIN), named(ELEMENTWISE)
 REDUCES, SCANS = named(REDUCE), named(SCAN)
 DISCRETE = with_fact("discrete")
+COMPARES = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
 
 FLOAT_ONLY = frozenset(
     (

@@ -15,9 +15,9 @@ from interfuse.ir import build as b
 from interfuse.ir.index import mod, mul, product, unwrap
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node, make, topological
-from interfuse.ir.ops import REDUCES
+from interfuse.ir.ops import COMPARES, REDUCES
 from interfuse.lower.axes import mixed_parts
-from interfuse.lower.domain import Domain, bytes_read, find_both, inside
+from interfuse.lower.domain import Domain, above, bytes_read, find_both, inside
 from interfuse.lower.kernel import share_of
 from interfuse.lower.split import is_small, replaced
 from interfuse.lower.target import Target
@@ -72,9 +72,19 @@ def mixed(work: Work, target: Target) -> tuple[Work, ...]:
         ),
     ]
     if those(ends, **last):
+        done, late = (inside(w, work.inputs | joined) for w in (works[0].roots, those(ends, **last)))
+        if _compares(late, {n for n in late if n.op in REDUCES}.intersection(done), joined):
+            return ()  # reduced over other lanes, a row need not give the bits that its columns were found from
         left = Work(those(work.outputs, **last), work.inputs | frozenset(read), layouts, those(ends, **last))
         works += mixed(left, target) or (left,)
     return tuple(works)
+
+
+def _compares(nodes: list[Node], again: set[Node], joined: frozenset[Node]) -> bool:
+    """True where one of `nodes` compares what comes of a reduction done `again` with what comes of `joined` columns."""
+    ours, theirs = above(nodes, again), above(nodes, joined)
+    both = (n for n in nodes if n.op in COMPARES and not ours.isdisjoint(n.inputs))
+    return any(not theirs.isdisjoint(n.inputs) for n in both)
 
 
 def _spelled(roots: tuple[Node, ...], inputs: frozenset[Node]) -> tuple[Node, ...]:
