@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from interfuse.emit.cpp_names import Names
 from interfuse.emit.cpp_passes import TwoPasses
-from interfuse.emit.cpp_phases import Phases
 from interfuse.emit.cpp_reduce import CARRY_ROUNDS, parts_name, sharing
+from interfuse.emit.cpp_strips import Strips
 from interfuse.emit.cpp_types import held
 from interfuse.emit.cpp_weights import AT_ONCE
 from interfuse.lower.kernel import MOMENTS, Axis, Let, Load, Reduce, Value, operands
@@ -43,7 +43,7 @@ class _Spelled:
     members: dict[Value, str] = field(default_factory=dict, kw_only=True)
 
 
-class RowsAhead(Phases):
+class RowsAhead(Strips):
     """Writes the programs of kernels in two passes over a row."""
 
     def rows_ahead(self, passes: TwoPasses) -> None:

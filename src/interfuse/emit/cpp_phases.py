@@ -1,12 +1,9 @@
-"""The statements of one program in C++. In: a Kernel's body. Out: lines: straight runs, phases, accumulators.
-
-A program of a column kernel walks several vectors side by side. It takes a few rows of all of them before the next
-rows, so that memory is read in long pieces; what a vector carries from row to row waits in an array meanwhile.
-"""
+"""The statements of one program in C++. In: a Kernel's body. Out: lines: straight runs, phases, accumulators."""
 
 from __future__ import annotations
 
 import itertools
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -49,9 +46,6 @@ from interfuse.lower.kernel import (
     operands,
     walk,
 )
-
-MANY_MOMENTS = 128
-"""Vectors side by side whose moments, of 384 bytes each with AVX-512, fill the first-level cache."""
 
 
 class Phases(Programs):
@@ -238,56 +232,25 @@ class Phases(Programs):
                     self.w.line(f"{array}[{self.beside}] = {self.result(r, parts, False)};")
         self.names.of |= {r.out.name: f"{array}[{self.beside}]" for r, array in arrays.items()}
 
+    @abstractmethod
     def strip(self, loop: Loop, axis: Axis, piece: Bound, carried: Mapping[str, Accumulator]) -> None:
-        """A few rows of all vectors before the next rows, for the vectors of one line at a time: what these carry is
-        in registers meanwhile.
-        """
-        lane, count = self.lane_axis, self.together
-        assert lane is not None
-        begin, some, at, left, first, k = map(self.names.fresh, ("from", "rows", "at", "left", "first", "k"))
-        start, stop = map(self.dim, span(piece))
-        where = f"{start}, {stop}, {self.names.index[lane.name]}, {self.lane_end()}"
-        params = f"long {begin}, long {some}, long {at}, long {left}, int {first}"
-        # Moments of a lane are hundreds of bytes. Where those of all vectors pass the first-level cache, more rows at a
-        # time move them less often; nothing else gains by that.
-        moments = all(isinstance(s, Load) or (isinstance(s, Reduce) and s.op in MOMENTS) for s in loop.body)
-        tall = 32 if count == 1 and self.side >= MANY_MOMENTS and moments else 16
-        if any(isinstance(s, Load) and self.by_lane(s) for s in loop.body):
-            tall = 4  # each row is a loop over lanes: more of them beside each other take the compiler seconds
-        with self.w.block(f"strips<{self.side}, {count}, {tall}>({where}, [&]({params}) INLINE {{", "});"):
-            back = []
-            for parts, made in carried.items():
-                array, own = self.names.of[parts], self.names.fresh(parts)
-                places = [f"{array}[{first}{f' + {i}' if i else ''}]" for i in range(count)]
-                if made.carries:
-                    pieces = ", ".join(f"{place}.piece()" for place in places)
-                    self.w.line(f"{made.kind}::Piece {own}[{count}] = {{{pieces}}};")
-                    back.append(f"{array}[{first} + {k}].join({own}[{k}]);")
-                else:
-                    self.w.line(f"{made.kind} {own}[{count}] = {{{', '.join(places)}}};")
-                    back.append(f"{array}[{first} + {k}] = {own}[{k}];")
-                self.names.of[parts] = f"{own}[{k}]"
-            # What waits in arrays lies at the vector's place in the program.
-            waiting = {v: t.replace(f"[{self.beside}]", f"[{first} + {k}]") for v, t in self.names.of.items()}
-            self.names.of |= waiting
-            row, column = self.names.give_index(axis.name), self.names.give_index(lane.name)
-            self.in_tile = True
-            part = " part" if any(isinstance(s, Reduce) for s in loop.body) else ""
-            with self.w.block(f"few_rows<{tall}>({begin}, {some}, [&](long {row}, int{part}) INLINE {{", "});"):
-                head = f"side_by_side<{count}>({at}, {left}, [&](long {column}, long n, int {k}) INLINE {{"
-                with self.w.block(head, "});"):
-                    self.run(loop.body, True)
-            self.in_tile = False
-            self.w.line(f"for (int {k} = 0; {k} < {count}; ++{k}) {{ {' '.join(back)} }}")
+        """One piece of a loop whose steps carry something for each of several vectors."""
 
     def fetch_ahead(self, fetch: Fetch) -> None:
-        """Ask for what will be read at these lanes later; past the end of a buffer nothing comes of it."""
+        """Ask for what will be read at these lanes later."""
+        row = self.grid[-1].name
+        loads = [s for s in fetch.loads if all(holds(b, self.known) for b in s.within)]
+        self.ask(loads, {} if fetch.far else {row: f"({self.names.index[row]} + 1)"}, fetch.far)
+
+    def ask(self, loads: Sequence[Load], there: Mapping[str, str], far: int = 0) -> None:
+        """Ask for what loads read at the indices `there`, or `far` bytes further on; past the end of a buffer nothing
+        comes of it.
+        """
         assert self.lane_axis is not None
-        names, row, lane = self.names, self.grid[-1].name, self.names.index[self.lane_axis.name]
-        if not fetch.far:
-            self.names = replace(names, index={**names.index, row: f"({names.index[row]} + 1)"})
-        for s in (s for s in fetch.loads if all(holds(b, self.known) for b in s.within)):
-            at = wrap(s.index) + fetch.far // self.kernel.param(s.param).dtype.bytes
+        names, lane = self.names, self.names.index[self.lane_axis.name]
+        self.names = replace(names, index={**names.index, **there})
+        for s in loads:
+            at = wrap(s.index) + far // self.kernel.param(s.param).dtype.bytes
             self.w.line(f"prefetch({offset(self.buffers[s.param], self.index(at))}, {lane});")
         self.names = names
 

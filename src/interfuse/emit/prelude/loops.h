@@ -50,6 +50,31 @@ INLINE inline void strips(long row, long stop, long from, long extent, Body body
     }
 }
 
+//: tall_strips
+// Rows of `count` vectors side by side of which each carries several registers: body(row, rows, at, left, k, down, along)
+// for the vectors from k on that share a cache line, `together` of them, takes `rows` rows from `row` on, `few` of them or
+// what is left. Then the next vectors have their turn, so that memory is read in long pieces; those that are taken
+// `ahead` lines later lie `down` rows and `along` elements from these. take(rows) follows as soon as so many rows were
+// taken of all vectors: the first few, then twice as many as before, `many` at most.
+template <int count, int together, int few, int many, int ahead, class Body, class Take>
+INLINE inline void tall_strips(long row, long stop, long from, long extent, Body body, Take take) {
+    constexpr long line = together * LANES, most = (count + together - 1) / together;
+    const long whole = min(most, (extent - from) / line);
+    const auto all = [&](long rows) INLINE {
+        long k = 0;
+        for (; k < whole - ahead; ++k) body(row, rows, from + k * line, line, k * together, 0, ahead * line);
+        for (; k < whole; ++k) body(row, rows, from + k * line, line, k * together, few, (ahead - whole) * line);
+        const long left = extent - from - whole * line;
+        if (whole < most && left > 0) body(row, rows, extent - left, left, whole * together, few, 0);
+    };
+    for (long start = row, begin = row; row < stop; begin = row) {
+        const long end = min(stop, row + (row == start ? few : min(2 * (row - start), many)));
+        for (; row < end; row += few) all(min(few, end - row));
+        row = end;
+        take(end - begin);
+    }
+}
+
 //: few_rows
 // body(row, part) for each row of a strip, four parts taking turns; strips of `tall` rows are the usual ones.
 template <int tall, class Body> INLINE inline void few_rows(long row, long rows, Body body) {

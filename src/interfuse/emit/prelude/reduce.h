@@ -216,7 +216,8 @@ template <class V> struct Moments {
 };
 
 //: LaneMoments
-// The same in each lane on its own, in one part; a piece is what some rows add up.
+// The same in each lane on its own, in one part; a piece is what some rows add up, which may be held with other pieces
+// before they are joined.
 template <class V> struct MomentsPiece {
     V pivot, sum = {}, squares = {};
     long count;
@@ -228,6 +229,15 @@ template <class V> struct MomentsPiece {
         const V from = x - pivot;
         sum += from;
         squares = plus_square(squares, from);
+    }
+};
+template <class V> struct MomentsHeld {
+    V pivot = {}, sum = {}, squares = {};
+    INLINE MomentsPiece<V> piece(bool first) const { return {pivot, V{}, V{}, 0, first}; }
+    INLINE void take(const MomentsPiece<V>& p) {
+        pivot = p.pivot;
+        sum += p.sum;
+        squares += p.squares;
     }
 };
 template <class V, class Wide> struct LaneMoments {
@@ -242,6 +252,11 @@ template <class V, class Wide> struct LaneMoments {
         squared += to<Wide>(p.squares);
         count = p.count;
         if (__builtin_expect(count >= 2 * chosen, 0)) choose();
+    }
+    typedef MomentsHeld<V> Held;
+    INLINE void take(Held& held, long rows) {
+        join({held.pivot, held.sum, held.squares, count + rows, false});
+        held = {pivot, V{}, V{}};
     }
     INLINE V centre(long others) const { return to<V>(Wide(to<Wide>(pivot) + sums / (double)others)); }
     INLINE void choose() {
