@@ -41,13 +41,14 @@ from interfuse.ir.graph import Graph
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.target import CPU, GPU, Target
 from interfuse.plan.attention import PROVIDER as ATTENTION
-from interfuse.plan.attention import form_of, operands_of
+from interfuse.plan.attention import REACHED, form_of, operands_of
 from interfuse.plan.candidates import PROVIDERS
 from interfuse.run import cpu as run_cpu
 from interfuse.run import gpu as run_gpu
 from interfuse.run.attention import function as attention_function
 from interfuse.run.gpu_pack import PackLauncher
 from interfuse.run.gpu_team import TeamLauncher
+from interfuse.run.providers import available
 from interfuse.run.providers import probe as probe_provider
 from interfuse.tune import probe
 from interfuse.tune.corrections import corrected
@@ -95,6 +96,9 @@ class Device:
                 reason = probe_provider(provider, dtype, str(self.torch_device), {"activation": activation})
                 if reason is not None and provider not in found:
                     found[provider] = reason
+        if self.profile.kind == "cuda":
+            gone = {name: available(name, "f16", str(self.torch_device)) for name in REACHED}
+            return found | {name: reason for name, reason in gone.items() if reason is not None}
         forms = {form_of(nodes) for call in graph.calls if (nodes := operands_of(call)) is not None}
         reason = self._no_attention(forms, knobs) if forms else None
         return found if reason is None else found | {ATTENTION: reason}

@@ -14,7 +14,11 @@ from interfuse.ir import build as b
 from interfuse.ir.dtypes import DType
 from interfuse.ir.graph import Graph
 from interfuse.ir.node import Node
+from interfuse.passes.bounds import OPPOSITE, compared
 from interfuse.passes.rewrite import rewrite
+
+EXACT = 256
+"""Whole numbers up to this one are the same in every floating type of 16 bits and more."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,13 @@ def _cast_back(n: Node) -> Node | None:
     return None
 
 
+def _cast_known(n: Node) -> Node | None:
+    c = constant_of(n.inputs[0])
+    if c is None or not n.dtype.is_float or n.dtype.bytes == 1 or math.isnan(c):
+        return None
+    return b.like(float(c), n) if math.isinf(c) or (c == int(c) and abs(c) <= EXACT) else None
+
+
 def _double_permute(n: Node) -> Node | None:
     inner = n.inputs[0]
     if inner.op != "permute":
@@ -75,6 +86,13 @@ def _times_one(n: Node) -> Node | None:
     for k in range(2):
         if constant_of(n.inputs[k]) == 1:
             return n.inputs[1 - k]
+    return None
+
+
+def _plus_nothing(n: Node) -> Node | None:
+    """Of integers: a float's -0 becomes 0."""
+    if not n.dtype.is_float and constant_of(n.inputs[1]) == 0 and n.dtype.kind != "bool":
+        return n.inputs[0]
     return None
 
 
@@ -104,16 +122,41 @@ def _where_known(n: Node) -> Node | None:
     return None if c is None else n.inputs[1 if c else 2]
 
 
+def _compared(n: Node) -> Node | None:
+    known = compared(n)
+    return None if known is None else b.like(known, n)
+
+
+def _joined_with_known(neutral: bool) -> Callable[[Node], Node | None]:
+    """Where one side of an `and` or `or` of truth values is known: the other side, or what that side decides."""
+
+    def rule(n: Node) -> Node | None:
+        if n.dtype.kind != "bool":
+            return None
+        for k in range(2):
+            c = constant_of(n.inputs[k])
+            if c is not None:
+                return n.inputs[1 - k if bool(c) is neutral else k]
+        return None
+
+    return rule
+
+
 RULES: tuple[Rewrite, ...] = (
     Rewrite("cast_back", "cast", _cast_back),
+    Rewrite("cast_known", "cast", _cast_known),
     Rewrite("double_permute", "permute", _double_permute),
     Rewrite("double_reshape", "reshape", _double_reshape),
     Rewrite("double_expand", "expand", _double_expand),
     Rewrite("times_one", "mul", _times_one),
+    Rewrite("plus_nothing", "add", _plus_nothing),
     Rewrite("over_one", "div", _over_one),
     Rewrite("over_power_of_two", "div", _over_power_of_two),
     Rewrite("small_power", "pow", _small_power),
     Rewrite("where_known", "where", _where_known),
+    *(Rewrite(f"{op}_known", op, _compared) for op in OPPOSITE),
+    Rewrite("and_true", "and", _joined_with_known(True)),
+    Rewrite("or_false", "or", _joined_with_known(False)),
 )
 """Every rule of this pass."""
 

@@ -1,19 +1,24 @@
-"""Attention on a CPU: the candidate beside the captured call. In: a region of one attention. Out: none or one
-candidate.
+"""Attention: the candidates beside the captured calls. In: a region of one attention. Out: its routines as candidates.
 
-PyTorch's kernel also gives the logarithm of each row's sum, which the backward pass reads: where anyone reads it, the
+On a CPU it is one captured call, and the routine is ours. On a GPU it is one captured call, for which PyTorch chose one
+of its kernels by rules, or calls that spell it out (`plan/spelled.py`): there all of its kernels are candidates.
+PyTorch's kernels also give the logarithm of each row's sum, which the backward pass reads: where anyone reads it, the
 call stays with the library.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
+from interfuse.cost.model import estimate
+from interfuse.cost.traffic import moved_bytes
 from interfuse.ir.graph import Call, Ref
-from interfuse.ir.index import Dim
+from interfuse.ir.index import Dim, at_sizes
 from interfuse.ir.layout import base_of, contiguous
 from interfuse.ir.node import Node
+from interfuse.passes.simplify import constant_of
 from interfuse.plan.candidates import Context, library_candidate, outputs_of
 from interfuse.plan.plan import Candidate, ProviderStep
 
@@ -28,9 +33,112 @@ TYPES = ("f32", "bf16", "f16")
 FASTER = 0.6
 """What is predicted of it, as a share of what is predicted of the library's: no measure but that it comes first."""
 
+GPU_TARGETS: Mapping[str, tuple[str, ...]] = {
+    "aten._scaled_dot_product_flash_attention.default": ("query", "key", "value", "dropout_p", "is_causal"),
+    **dict.fromkeys(
+        (
+            "aten._scaled_dot_product_efficient_attention.default",
+            "aten._scaled_dot_product_cudnn_attention.default",
+        ),
+        ("query", "key", "value", "attn_bias", "compute_log_sumexp", "dropout_p", "is_causal"),
+    ),
+}
+"""PyTorch's attentions on a GPU, and what their arguments are called."""
 
-def attention_candidates(calls: frozenset[int], context: Context) -> list[Candidate]:
-    """Our routine for the one attention that `calls` are, where it can do what is asked."""
+REACHED: Mapping[str, Mapping[str, float]] = {
+    "cudnn.attention": {"bf16": 0.36, "f16": 0.36},
+    "flash.attention": {"bf16": 0.24, "f16": 0.24},
+    "efficient.attention": {"bf16": 0.12, "f16": 0.12, "f32": 0.48},
+}
+"""The same as providers: the share of the peak rate that each reaches (32 x 12 heads of 64, 512 queries, an H200), by
+the types that it takes.
+"""
+
+MASKED = ("efficient.attention",)
+"""Those that add a mask, wherever it lies."""
+
+WIDEST_HEAD, STEP = 128, 8
+"""Heads that all of them take: up to so many elements, multiples of so many."""
+
+HEADS_FIRST, TURNED, INSIDE = "heads first", "turned", "heads inside"
+"""How a result lies: (batch, heads, rows, head) row-major; (batch, rows, heads, head) row-major; or shaped as the first
+and lying as the second.
+"""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """softmax(query key^T scale + mask) value of `operands`: query, key and value as (batch, heads, rows, head), and a
+    mask of (batch, heads, rows, keys) where there is one, views of buffers; `causal` where queries see no later keys.
+    `output` is the buffer that is wanted, which lies as `form`.
+    """
+
+    operands: tuple[Node, ...]
+    scale: float
+    causal: bool
+    output: Node
+    form: str
+
+
+def attention_candidates(calls: frozenset[int], context: Context, found: Attention | None = None) -> list[Candidate]:
+    """The routines for the one attention that `calls` are, where they can do what is asked; `found` where the calls
+    spell it out.
+    """
+    if context.profile.kind == "cuda":
+        found = found or _captured(calls, context)
+        return [] if found is None else _on_gpu(found, calls, context)
+    return _on_cpu(calls, context)
+
+
+def _on_gpu(found: Attention, calls: frozenset[int], context: Context) -> list[Candidate]:
+    graph, sizes = context.flow.graph, context.sizes
+    query, key, *others = found.operands
+    rows, keys, head = query.shape[-2], key.shape[-2], query.shape[-1]
+    if not isinstance(head, int) or head % STEP or head > WIDEST_HEAD or (found.causal and rows != keys):
+        return []
+    moved = moved_bytes(found.operands, (found.output,), sizes)
+    flops = 4.0 * at_sizes(query.size, sizes) * at_sizes(keys, sizes)
+    attrs = (("scale", found.scale), ("causal", found.causal), ("form", found.form))
+    layout = graph.calls[min(calls)].layouts[0] if found.form == INSIDE else None
+    captured = {graph.calls[k].target for k in calls}
+    made = []
+    for provider, reached in REACHED.items():
+        rate = reached.get(query.dtype.name)
+        known = any(provider.split(".")[0] in target for target in captured)
+        if rate is None or known or provider in context.unavailable or (others[1:] and provider not in MASKED):
+            continue
+        took = estimate(moved, flops, 1, context.profile, reached=rate, dtype=query.dtype.name)
+        step = ProviderStep(provider, found.operands, found.output, attrs, layout)
+        took = took.times(context.profile.correction(provider))
+        made.append(Candidate(provider, (step,), took, moved, 1, "provider"))
+    return made
+
+
+def _captured(calls: frozenset[int], context: Context) -> Attention | None:
+    """The attention that one of PyTorch's GPU kernels was captured for; None where more than its result is read."""
+    flow = context.flow
+    (call, *others) = (flow.graph.calls[k] for k in calls)
+    names = GPU_TARGETS.get(call.target)
+    if others or names is None or call.outs[0] is None or outputs_of(calls, flow) != call.outs[:1]:
+        return None
+    given = dict(zip(names, call.args, strict=False)) | dict(call.kwargs)
+    refs, scale = [given[n] for n in names[:3]], given.get("scale")
+    if given.get("dropout_p", 0.0) != 0.0 or not _hides_nothing(given.get("attn_bias"), call):
+        return None
+    if not all(isinstance(r, Ref) for r in refs) or not (scale is None or isinstance(scale, (int, float))):
+        return None
+    query, key, value = (call.operands[r.k] for r in refs)
+    head = query.shape[-1]
+    held = flow.producer.keys() | flow.inputs
+    if not isinstance(head, int) or not (query.shape[:2] == key.shape[:2] and key.shape == value.shape):
+        return None
+    if not _heads_inside(call, query.shape) or any(base_of(n, flow.producer) not in held for n in (query, key, value)):
+        return None
+    by = head**-0.5 if scale is None else float(scale)
+    return Attention((query, key, value), by, bool(given.get("is_causal", False)), call.outs[0], INSIDE)
+
+
+def _on_cpu(calls: frozenset[int], context: Context) -> list[Candidate]:
     flow = context.flow
     if len(calls) != 1 or context.profile.kind != "cpu" or PROVIDER in context.unavailable:
         return []
@@ -60,7 +168,7 @@ def operands_of(call: Call) -> tuple[Node, ...] | None:
         return None
     given = _arguments(call)
     mask, scale = given.get("attn_mask"), given.get("scale")
-    refs = [given["query"], given["key"], given["value"], *([mask] if mask is not None else [])]
+    refs = [given["query"], given["key"], given["value"], *([] if _hides_nothing(mask, call) else [mask])]
     if given.get("dropout_p", 0.0) != 0.0 or not all(isinstance(r, Ref) for r in refs):
         return None
     nodes = tuple(call.operands[r.k] for r in refs)
@@ -71,6 +179,18 @@ def operands_of(call: Call) -> tuple[Node, ...] | None:
     fits = fits and query.dtype is key.dtype is value.dtype and all(m.dtype.name in TYPES for m in masks)
     fits = fits and (scale is None or isinstance(scale, (int, float)))
     return nodes if fits and _heads_inside(call, query.shape) else None
+
+
+def number_of(node: Node) -> float | int | bool | None:
+    """The one number that all elements are, however they came by their shape and type; None where they differ."""
+    while node.op in ("cast", "expand", "reshape", "copy", "round"):
+        node = node.inputs[0]
+    return constant_of(node)
+
+
+def _hides_nothing(mask: object, call: Call) -> bool:
+    """True for no mask and for one that adds 0 everywhere."""
+    return mask is None or (isinstance(mask, Ref) and number_of(call.operands[mask.k]) == 0)
 
 
 def form_of(nodes: tuple[Node, ...]) -> tuple[str, str, int]:

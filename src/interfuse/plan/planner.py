@@ -6,8 +6,9 @@ otherwise later. Every refusal is recorded with its reason.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from interfuse.base.errors import UnsupportedError
@@ -16,12 +17,13 @@ from interfuse.device.profile import DeviceProfile
 from interfuse.device.table import find
 from interfuse.ir.graph import Graph
 from interfuse.ir.index import wrap
+from interfuse.ir.layout import base_of
 from interfuse.ir.node import Node
 from interfuse.lower.canonical import canonical
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.pack import pack
 from interfuse.lower.target import Target
-from interfuse.plan.attention import attention_candidates
+from interfuse.plan.attention import Attention, attention_candidates
 from interfuse.plan.candidates import (
     Context,
     fused,
@@ -42,9 +44,10 @@ from interfuse.plan.joined import Joined, form_joined
 from interfuse.plan.memory import eager_peak, peak, suspects
 from interfuse.plan.notes import note, region_name
 from interfuse.plan.packs import form, unit_of
-from interfuse.plan.plan import Candidate, KernelStep, PackStep, Plan, Region
-from interfuse.plan.products import join_products, product_candidates, products_among
+from interfuse.plan.plan import Candidate, KernelStep, PackStep, Plan, ProviderStep, Region
+from interfuse.plan.products import in_turn, join_products, product_candidates, products_among
 from interfuse.plan.regions import Former, Grouping
+from interfuse.plan.spelled import spelled_out
 
 MOST_APART = 4
 """Kernels to build at most so that the members of a pack could also run one by one."""
@@ -67,27 +70,36 @@ def plan(
     flow = analyse(graph)
     context = Context(flow, graph.layouts(), target, profile, unavailable or {})
     rejected: list[tuple[frozenset[int], str]] = []
-    former = Former(
-        flow,
-        lambda k: _fusable(flow, k),
-        lambda calls: _judge(calls, context, rejected),
-        lambda union, why: rejected.append((union, why)),
-    )
+    attended = spelled_out(flow, context.layouts) if profile.kind == "cuda" else {}
+    apart = frozenset().union(*attended)
+    former = _former(context, rejected, lambda k: k not in apart and _fusable(flow, k))
+    for calls in attended:
+        former.groups.merge_all(calls)
     groups = former.run()
-    join_products(groups, context, lambda k: _fusable(flow, k))
+    join_products(groups, context, lambda k: k not in apart and _fusable(flow, k))
     _keep_to_eagers_memory(former, flow, rejected)
     _join_writes(groups, context, rejected)
-    in_kernels = {k for k in flow.needed if _fusable(flow, k) or k in flow.writes}
+    in_kernels = {k for k in flow.needed if (_fusable(flow, k) or k in flow.writes) and k not in apart}
     joined = form_joined(groups, context, in_kernels.__contains__, lambda union, why: rejected.append((union, why)))
     packs = form(groups, context, in_kernels.__contains__, lambda union, why: rejected.append((union, why)))
     kernels: dict[Kernel, str] = {}
     regions = tuple(
-        _region(calls, packs.get(calls, ()), joined.get(calls), context, off, kernels) for calls in groups.ordered()
+        _region(calls, packs.get(calls, ()), joined.get(calls), attended.get(calls), context, off, kernels)
+        for calls in groups.ordered()
     )
     note(graph, regions, rejected, record)
     needed = set(flow.needed)
     dropped = tuple((k, _why_dropped(graph, k)) for k in range(len(graph.calls)) if k not in needed)
     return Plan(graph, regions, dropped)
+
+
+def _former(context: Context, rejected: list[tuple[frozenset[int], str]], fusable: Callable[[int], bool]) -> Former:
+    return Former(
+        context.flow,
+        fusable,
+        lambda calls: _judge(calls, context, rejected),
+        lambda union, why: rejected.append((union, why)),
+    )
 
 
 def library_plan(graph: Graph, profile: DeviceProfile | None = None, record: Record | None = None) -> Plan:
@@ -178,15 +190,20 @@ def _region(
     calls: frozenset[int],
     members: Sequence[frozenset[int]],
     joined: Joined | None,
+    attention: Attention | None,
     context: Context,
     off: tuple[str, ...],
     kernels: dict[Kernel, str],
 ) -> Region:
-    """The region of `calls`; of a pack where it has `members`, of one that writes a joined value where it is given."""
+    """The region of `calls`; of a pack where it has `members`, of one that writes a joined value or is an attention
+    that they spell out where that is given.
+    """
     graph = context.flow.graph
     name = f"{_pure_name(members[0], context)} x{len(members)}" if members else _pure_name(calls, context)
     if joined is not None:
         name = f"{region_name(joined.first, graph)} x{len(joined.step.members)}+cat"
+    if attention is not None:
+        name = "attention"
     library, reads = library_candidate(calls, context)
     outputs = outputs_of(calls, context.flow)
     candidates: list[Candidate] = [library]
@@ -197,6 +214,11 @@ def _region(
         try:
             if joined is not None:
                 faster = [packed_candidate(_named_pack(joined.step, name, calls, context, kernels), context)]
+            elif attention is not None:
+                faster = [
+                    *attention_candidates(calls, context, attention),
+                    _in_pieces(calls, context, kernels),
+                ]
             else:
                 faster = _packed(members, context, kernels) if members else _faster(calls, name, context, kernels)
             candidates = [*faster, library]
@@ -209,6 +231,9 @@ def _region(
     for c in candidates:
         own = {n for step in c.steps if isinstance(step, KernelStep) for n in step.outputs}
         for step in c.steps:
+            if isinstance(step, ProviderStep):
+                bases = {base_of(n, context.flow.producer) for n in step.operands}
+                read |= {n for n in bases if n not in own and context.flow.producer.get(n) not in calls}
             if isinstance(step, (KernelStep, PackStep)):
                 read |= {n for n in step.inputs if n not in own and context.flow.producer.get(n) not in calls}
     ranked = tuple(sorted(candidates, key=lambda c: c.estimate.seconds))
@@ -237,6 +262,21 @@ def _faster(calls: frozenset[int], name: str, context: Context, kernels: dict[Ke
                 raise
             return found
     return product_candidates(calls, name, context, lambda step, some, own: _renamed(step, own, some, context, kernels))
+
+
+def _in_pieces(calls: frozenset[int], context: Context, kernels: dict[Kernel, str]) -> Candidate:
+    """The attention that `calls` spell out as they are, what stands between its products in kernels."""
+    flow = context.flow
+    former = _former(context, [], lambda k: _fusable(flow, k))
+    former.join_makers(calls)
+    parts = []
+    for some in (g for g in former.groups.ordered() if g <= calls):
+        part, _ = library_candidate(some, context)
+        if all(_fusable(flow, k) for k in some):
+            with contextlib.suppress(UnsupportedError):
+                part = fused_candidate(_kernel(some, region_name(some, flow.graph), context, kernels), context)
+        parts.append(part)
+    return in_turn(parts, context)
 
 
 def _kernel(calls: frozenset[int], name: str, context: Context, kernels: dict[Kernel, str]) -> KernelStep:

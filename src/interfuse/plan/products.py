@@ -144,11 +144,11 @@ def _of_routines(calls: Calls, linears: Mapping[int, Node], context: Context, na
     library = [library_candidate(frozenset((k,)), context)[0] for k in linears]
     routine = [c for n in linears.values() for c in provider_candidates(n, n, "none", context)]
     if len(routine) == len(linears):  # each has one at most
-        found.append(_in_turn((*routine, second), context))
-    return [*found, _in_turn((*library, second), context)]
+        found.append(in_turn((*routine, second), context))
+    return [*found, in_turn((*library, second), context)]
 
 
-def _in_turn(parts: Sequence[Candidate], context: Context) -> Candidate:
+def in_turn(parts: Sequence[Candidate], context: Context) -> Candidate:
     """The candidate that runs several, one after the other."""
     return Candidate(
         ", then ".join(dict.fromkeys(c.label for c in parts)),

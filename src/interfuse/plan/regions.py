@@ -84,6 +84,11 @@ class Grouping:
         self.members[first] = joint
         return first
 
+    def merge_all(self, calls: frozenset[int]) -> None:
+        """Make one group of calls that are groups of their own."""
+        for first, second in itertools.pairwise(sorted(calls)):
+            self.merge(self.group_of[first], self.group_of[second])
+
     def move(self, k: int, target: int) -> None:
         """Put call k, one of several of its group, into the group `target`."""
         rest = self.members.pop(self.group_of[k]) - {k}
@@ -212,8 +217,7 @@ class Former:
             self._closed.add(kept)
             if kept != full:
                 groups.split(full)
-                for first, second in itertools.pairwise(order[:best]):
-                    groups.merge(groups.group_of[first], groups.group_of[second])
+                groups.merge_all(frozenset(order[:best]))
                 self.join_makers(full - kept)
         return groups.members[groups.group_of[maker]] in self._closed
 

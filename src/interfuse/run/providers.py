@@ -22,6 +22,7 @@ from interfuse.ir.build import apply, cast, like, linear, reshape
 from interfuse.ir.dtypes import ALL, DType, compute_type
 from interfuse.ir.index import product
 from interfuse.ir.node import Node
+from interfuse.run import attention_gpu
 from interfuse.run.attention import attention
 from interfuse.run.attention import meaning as attention_meaning
 from interfuse.run.real import real_tensors
@@ -169,6 +170,14 @@ PROVIDERS: Mapping[str, Provider] = {
         ),
         Provider("onednn.linear_add", "cpu", _NARROW, True, _onednn_linear_add, _add_meaning),
         Provider("interfuse.attention", "cpu", _NARROW, False, attention, attention_meaning, cost="attention"),
+        *(
+            Provider(name, "cuda", types, False, run, attention_gpu.meaning, cost="attention")
+            for name, types, run in (
+                ("flash.attention", ("bf16", "f16"), attention_gpu.flash),
+                ("efficient.attention", _NARROW, attention_gpu.efficient),
+                ("cudnn.attention", ("bf16", "f16"), attention_gpu.cudnn),
+            )
+        ),
         # For few rows in fp32 cuBLAS picks a far better kernel without the bias in its epilogue. Narrow types would
         # round twice.
         Provider(
@@ -226,6 +235,8 @@ def available(name: str, dtype: DType | str, device: str) -> str | None:
         return f"{name} does not take {dtype}"
     if kind == "cuda" and not torch.cuda.is_available():
         return "there is no CUDA device here"
+    if name in attention_gpu.SWITCHES and not attention_gpu.SWITCHES[name]():
+        return f"this PyTorch has no {name}, or it is switched off (torch.backends.cuda)"
     return _onednn_takes(dtype) if name.startswith("onednn.") else None
 
 
