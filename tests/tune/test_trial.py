@@ -6,7 +6,11 @@ import pytest
 import torch
 
 from interfuse.capture.fx import import_graph
-from interfuse.tune.trial import codes
+from interfuse.ir import build as b
+from interfuse.ir.dtypes import BF16, F32
+from interfuse.ir.graph import Graph, Input
+from interfuse.ir.layout import Layout, contiguous
+from interfuse.tune.trial import codes, made_up
 
 
 def quantised(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -40,3 +44,23 @@ def test_codes_are_what_is_rounded_behind_a_reduction(function: object, want: se
 
     torch.compile(function, backend=aot_autograd(fw_compiler=backend))(torch.randn(4, 8))  # type: ignore[arg-type]
     assert [set(c) for c in found] == [want]
+
+
+def test_inputs_that_are_others_agree() -> None:
+    """One way to run a region may read a value, another what was rounded or moved of it."""
+    x = b.placeholder("x", F32, (4, 6))
+    narrow = b.cast(x, BF16)
+    turned = b.apply("copy", b.permute(narrow, (1, 0)))
+    tail = b.take_slice(turned, (2, 0), (4, 4))
+    y = b.placeholder("y", F32, (4, 6))
+    nodes = (turned, x, tail, y, narrow)
+    layouts = [contiguous(n.shape) for n in nodes[:-1]] + [Layout((1, 4))]
+    graph = Graph(tuple(map(Input, nodes, layouts)), (), ())
+    given = dict(zip(nodes, made_up(graph, torch.device("cpu")), strict=True))
+    assert torch.equal(given[narrow], given[x].bfloat16())
+    assert torch.equal(given[narrow].float(), given[x])
+    assert torch.equal(given[turned], given[narrow].t())
+    assert torch.equal(given[tail], given[turned][2:])
+    assert given[narrow].stride() == (1, 4)
+    assert given[turned].is_contiguous()
+    assert not torch.equal(given[y].bfloat16().float(), given[y])

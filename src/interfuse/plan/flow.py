@@ -57,6 +57,8 @@ def analyse(graph: Graph) -> Flow:
                 # Capture makes a result that only moves something a `copy`, but for constants.
                 if out is not None and out not in inputs and out.op not in MOVES and out.op not in ("const", "iota"):
                     producer.setdefault(out, k)
+    for wide in _widened(graph, producer, inputs):
+        del producer[wide]
     made_by = _made_by(graph)
     for output in graph.outputs:
         if output.node is not None and base_of(output.node).op in ("const", "iota") and output.node in made_by:
@@ -82,6 +84,24 @@ def analyse(graph: Graph) -> Flow:
     once = {n: tuple(dict.fromkeys(r)) for n, r in readers.items()}
     writes = _writes(graph, producer, inputs)
     return Flow(graph, producer, inputs, stands_for, leaves, needed, once, made_by, writes)
+
+
+def _widened(graph: Graph, producer: dict[Node, int], inputs: frozenset[Node]) -> list[Node]:
+    """Buffers that only hold a narrow buffer's values in a wider type, as eager's casts before a norm make them: their
+    readers take the narrow one, which is half as long. Results of the graph stay, and what opaque calls read.
+    """
+    read = {base_of(o, producer) for c in graph.calls if c.opaque for o in c.operands}
+    read |= {base_of(o.node, producer) for o in graph.outputs if o.node is not None}
+    found = []
+    for wide, k in producer.items():
+        call = graph.calls[k]
+        if len(call.operands) != 1 or call.outs != (wide,) or call.opaque or wide in read:
+            continue
+        (narrow,) = call.operands
+        casts = (narrow.op == "cast" and narrow.inputs[0] is wide) or (wide.op == "cast" and wide.inputs[0] is narrow)
+        if casts and narrow.dtype.is_narrow and wide.dtype.is_float and (narrow in producer or narrow in inputs):
+            found.append(wide)
+    return found
 
 
 def _writes(graph: Graph, producer: dict[Node, int], inputs: frozenset[Node]) -> dict[int, tuple[Node, Node]]:

@@ -70,8 +70,8 @@ def _ending_with(k: int, flow: Flow, layouts: Mapping[Node, Layout]) -> tuple[fr
         _given(_origins(scores.product.inputs[1], flow), many, True, output.dtype, flow, layouts),
         _given(plain, many, False, output.dtype, flow, layouts),
     ]
-    if scores.mask is not None:
-        added = ((n, times) for n, times in _origins(scores.mask, flow) if times == 1.0)
+    if scores.mask is not None:  # as it was made last: rather row by row than as a table before its gather
+        added = reversed([(n, times) for n, times in _origins(scores.mask, flow) if times == 1.0])
         given.append(_given(added, scores.shape, False, output.dtype, flow, layouts))
     if None in given:
         return None

@@ -59,8 +59,8 @@ def meaning(operands: Sequence[Node], attrs: Mapping[str, Any]) -> Node:
 
 
 def _aligned(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The tensors, copied where a row does not lie in one piece that begins at a multiple of `ALIGNED` bytes: so many are
-    read at once, and a CUDA error that an address raises ends the process.
+    """The tensors, copied where a row does not lie in one piece that begins at a multiple of `ALIGNED` bytes: so many
+    are read at once, and a CUDA error that an address raises ends the process.
     """
     return [t if _is_aligned(t) else t.clone(memory_format=torch.contiguous_format) for t in tensors]
 

@@ -30,7 +30,7 @@ from interfuse.lower.windows import places, windows
 from interfuse.plan.plan import KernelStep, LibraryStep, PackStep, Plan, Region
 from interfuse.run.launch import Launcher
 from interfuse.run.program import Program
-from interfuse.run.views import Sizes, chain_to, concrete, layout_through, relaid
+from interfuse.run.views import Sizes, chain_to, concrete, layout_through, moved, relaid
 
 SEED = 20
 
@@ -161,10 +161,45 @@ def made_up(graph: Graph, device: torch.device) -> list[Any]:
     generator, sizes = torch.Generator(device).manual_seed(SEED), dict(graph.hints)
     names = [i.node.attr("symbol") for i in graph.inputs]
     ends = {n: at_sizes(end, sizes) for n, end in index_ends(graph.roots(), {i.node for i in graph.inputs}).items()}
-    return [
-        _tensor(i, sizes, ends.get(i.node, 2), generator) if name is None else sizes[name]
+    drawn = {
+        i.node: _tensor(i, sizes, ends.get(i.node, 2), generator) if name is None else sizes[name]
         for i, name in zip(graph.inputs, names, strict=True)
-    ]
+    }
+    _agree(drawn, {i.node: i.layout for i in graph.inputs}, sizes)
+    return [drawn[i.node] for i in graph.inputs]
+
+
+def _agree(drawn: dict[Node, Any], layouts: Mapping[Node, Layout], sizes: Sizes) -> None:
+    """Give inputs that are other inputs, moved or rounded, the values of these: one way to run a region may read the
+    one, another the other. What is rounded somewhere is drawn as what it is rounded to.
+    """
+    chains = {}
+    for node in topological(list(drawn)):
+        if node in drawn and (found := _behind(node, drawn)) is not None:
+            chains[node] = found
+            for step in found[1]:
+                if step.op == "cast":
+                    drawn[found[0]].copy_(drawn[found[0]].to(to_torch(step.dtype)))
+    for node, (source, chain) in chains.items():
+        tensor = drawn[source]
+        for step in chain:
+            if step.op in MOVES:
+                tensor = moved(tensor, (step,), sizes)
+            elif step.op == "cast":
+                tensor = tensor.to(to_torch(step.dtype))
+        drawn[node] = relaid(tensor.contiguous(), concrete(layouts[node].strides, sizes))
+
+
+def _behind(node: Node, inputs: Mapping[Node, Any]) -> tuple[Node, tuple[Node, ...]] | None:
+    """The input that `node`, another one, is a movement, copy or floating type of, and the steps from there."""
+    chain: list[Node] = []
+    at = node
+    while at.op in MOVES or at.op == "copy" or (at.op == "cast" and at.dtype.is_float and at.inputs[0].dtype.is_float):
+        chain.append(at)
+        at = at.inputs[0]
+        if at in inputs:
+            return at, tuple(reversed(chain))
+    return None
 
 
 def index_ends(roots: Sequence[Node], inputs: Collection[Node]) -> dict[Node, Dim]:
