@@ -98,6 +98,22 @@ def test_operands_that_are_not_contiguous(name: str) -> None:
         check(name, [plain, weight, bias, *add], {})
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("form", ["heads first", "turned", "heads inside"])
+@pytest.mark.parametrize("name", ["flash.attention", "efficient.attention", "cudnn.attention"])
+def test_attention_on_a_gpu(name: str, form: str, causal: bool) -> None:
+    """More of it in tests/gpu/test_attention.py."""
+    generator = torch.Generator().manual_seed(5)
+    tensors = [torch.randn(2, 40, 3, 32, generator=generator).half().transpose(1, 2) for _ in range(3)]
+    attrs = {"scale": 0.2, "causal": causal, "form": form}
+    got = PROVIDERS[name].run([t.cuda() for t in tensors], attrs)
+    assert got.is_contiguous() or (form == "heads inside" and got.transpose(1, 2).is_contiguous())
+    want = meaning(name, tensors, attrs)
+    np.testing.assert_allclose(got.cpu().double().numpy(), want, rtol=1e-2, atol=1e-2)
+
+
 @needs_onednn
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_nan_stays_nan(activation: str) -> None:
