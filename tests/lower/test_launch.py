@@ -44,6 +44,13 @@ def test_few_rows_that_are_scanned_have_fewer_warps_and_all_that_they_need_first
     assert (text.index("tl.load(w_ptr") < text.index("tl.associative_scan(")) is few
 
 
+@pytest.mark.parametrize(("outer", "warps"), ((512, 1), (32, 2)))
+def test_a_thread_has_whole_columns_where_many_programs_add_them_up(outer: int, warps: int) -> None:
+    x = b.placeholder("x", F16, (outer, 64, 1024))
+    kernel = cases.lowered([x], [b.reduce("sum", b.cast(x, F32), (1,))])[0]
+    assert (kernel.family, [a.block for a in kernel.axes[-2:]], kernel.warps) == ("column", [64, 64], warps)
+
+
 def test_columns_of_a_unit_have_as_many_steps_on_their_way_as_it_holds() -> None:
     x = b.placeholder("x", F16, (2048, 4096))
     wide = b.cast(x, F32)

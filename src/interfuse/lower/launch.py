@@ -50,6 +50,9 @@ LARGE = 1 << 14
 ONE_WARP = 1 << 10
 """Elements of a row that one warp holds, 32 a thread."""
 
+FULL = 8
+"""Programs that a unit has beside each other where each of them may be small."""
+
 ALIGNED = 8
 """Elements that rows begin at multiples of where they are read in vectors."""
 
@@ -63,7 +66,7 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
     one_step = family == "row, streamed" and wrap(axes[-1].extent).hi <= axes[-1].block
     if family not in ("row, resident", "map") and not one_step:
         return warps
-    programs = math.prod(-(-wrap(a.extent).hi // a.block) for a in axes if a.role is Role.GRID)
+    programs = _pieces(axes)
     if family == "map":
         room, least = min(8, 4 * GPU.programs // max(1, programs)), 32
     else:
@@ -71,6 +74,11 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
     while 2 * warps <= room and elements >= 2 * warps * (least if warps < 4 else 2 * least):
         warps *= 2
     return warps
+
+
+def _pieces(axes: tuple[Axis, ...]) -> int:
+    """The programs of a launch."""
+    return math.prod(-(-wrap(a.extent).hi // a.block) for a in axes if a.role is Role.GRID)
 
 
 def _for_tile(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) -> int:
@@ -82,9 +90,10 @@ def _for_tile(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...])
     holds first, a long row of narrow elements is held, rows are turned, a row of narrow elements is read one by one, or
     one that a program has to itself is written in bytes, scanned element by element or one of few, or short and reduced
     time and again; 64 where it does so for a row in one step, where a row is read and only what it reduces to is
-    written, or where columns are held; 32 in longer steps of columns too. What a thread takes of columns that it scans
-    is all its own. Where there are a few programs that only add up what they read, eight; 32 warps for rows in the
-    longest steps. Beside sums of columns, which a thread keeps, eight vectors of what is read.
+    written, or where columns are held, 128 where these are added up by many programs, so that a thread has whole
+    columns; 32 in longer steps of columns too. What a thread takes of columns that it scans is all its own. Where there
+    are a few programs that only add up what they read, eight; 32 warps for rows in the longest steps. Beside sums of
+    columns, which a thread keeps, eight vectors of what is read.
     """
     body = walk(statements)
     if family == "row, in teams":
@@ -106,20 +115,19 @@ def _for_tile(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...])
     coded = any(s.arg.dtype.bytes == 1 for s in wide)
     scans = any(isinstance(s, Scan) for s in body)
     programs = math.prod(wrap(a.extent).hi for a in axes if a.role is Role.GRID)
-    scanned = scans and programs <= ROWS_AT_ONCE
-    own = len(lanes) == 1 and (coded or scanned or _waits(axes[-1], body, elements))
+    own = len(lanes) == 1 and (coded or (scans and programs <= ROWS_AT_ONCE) or _waits(axes[-1], body, elements))
     alone = family == "row, resident" and (own or _is_slow(axes[-1], body, len(lanes)))
     if not wide and programs <= FEW and not sums and family.startswith("row"):
         return min(32, max(1, elements // 256))
     if family == "row, streamed" and wide and axes[-1].block >= LONG_STEP and len(lanes) == 1:
         return 32
-    single = [s for s in body if isinstance(s, Reduce)]
-    light = not wide and len(single) == 1 and single[0].arg.dtype.bytes <= F32.bytes and elements < HELD_TILE
-    if family.startswith("column") and scans:
+    if family == "column" and not wide and elements < HELD_TILE and _adds_up(body):
+        each = 4096 if _pieces(axes) >= FULL * GPU.programs else 2048
+    elif family.startswith("column") and scans:
         each = 32 * axes[-1].block * max(1, axes[-2].each)
     elif (
         (family == "row, resident" and (not wide or _across(axes, body)))
-        or (family == "column" and (light or (wide and elements == HELD_TILE)))
+        or (family == "column" and wide and elements == HELD_TILE)
         or (weighed and wrap(axes[-1].extent).hi <= axes[-1].block)
     ):
         each = 2048
@@ -133,6 +141,12 @@ def _for_tile(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...])
     else:
         each = 512 if coded else _usual(family, axes, elements, body, bool(wide))
     return min(16, max(1, elements // each))
+
+
+def _adds_up(body: list[Stmt]) -> bool:
+    """True where all that is reduced is one value of 32 bits at most."""
+    found = [s for s in body if isinstance(s, Reduce)]
+    return len(found) == 1 and found[0].arg.dtype.bytes <= F32.bytes
 
 
 def _usual(family: str, axes: tuple[Axis, ...], elements: int, body: list[Stmt], wide: bool) -> int:
