@@ -18,14 +18,14 @@ from rich.console import Console
 from rich.table import Table
 
 import interfuse
-from bench.cases import CASES
+from bench.cases import CASES, LARGE
 from bench.common import RESULTS, circumstances, commit, save
 from interfuse.base.knobs import override
 
 
 def measure(name: str, device: str, peers: list[str], rounds: int) -> dict[str, Any]:
     """One case: each contender's figures, and the ledger's totals."""
-    model, inputs, kwargs = CASES[name](device)
+    model, inputs, kwargs = (CASES | LARGE)[name](device)
     # An empty cache: races are of this run, not of a time when the machine was busy.
     with tempfile.TemporaryDirectory() as folder, override(cache_dir=Path(folder)):
         ledger = interfuse.explain(model, inputs, kwargs=kwargs, peers=peers, rounds=rounds, name=name)
@@ -48,20 +48,20 @@ def table(results: dict[str, Any]) -> Table:
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure models beside eager and Inductor.")
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES | LARGE)}")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cpu", "cuda"])
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--no-inductor", action="store_true")
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--commit", default=commit(), help="the commit that is measured, where this is no git checkout")
     args = parser.parse_args()
-    unknown = [c for c in args.cases if c not in CASES]
+    unknown = [c for c in args.cases if c not in CASES | LARGE]
     if unknown:
-        parser.error(f"no case {', '.join(unknown)}; the cases are {', '.join(CASES)}")
+        parser.error(f"no case {', '.join(unknown)}; the cases are {', '.join(CASES | LARGE)}")
     path = args.out or RESULTS / f"models_{args.device}.json"
     data = json.loads(path.read_text()) if path.exists() else {"cases": {}}
     console = Console()
-    for name in args.cases or CASES:
+    for name in args.cases or (CASES if args.device == "cpu" else CASES | LARGE):
         with console.status(f"{name} ..."):
             case = measure(name, args.device, [] if args.no_inductor else ["inductor"], args.rounds)
         data["cases"][name] = {**case, "circumstances": circumstances(args.device, args.commit)}

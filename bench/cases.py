@@ -37,6 +37,29 @@ def gpt2(device: str, batch: int, length: int) -> Made:
     return model, (), {"input_ids": torch.randint(0, 50000, (batch, length)).to(device)}
 
 
+def t5(device: str, batch: int, length: int) -> Made:
+    """The encoder of T5-small of transformers with random weights."""
+    torch.manual_seed(0)
+    model = transformers.T5EncoderModel(transformers.T5Config()).to(device).eval()
+    return model, (), {"input_ids": torch.randint(0, 32000, (batch, length)).to(device)}
+
+
+def llama(device: str, batch: int, length: int) -> Made:
+    """Four layers of a Llama of 1B parameters (width 2048, 32 heads that share 8), with random weights."""
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=32000,
+        hidden_size=2048,
+        intermediate_size=8192,
+        num_hidden_layers=4,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        use_cache=False,
+    )
+    model = transformers.LlamaModel(config).to(device).eval()
+    return model, (), {"input_ids": torch.randint(0, 32000, (batch, length)).to(device)}
+
+
 def bf16(made: Made) -> Made:
     """The same with weights and activations in bfloat16."""
     model, inputs, kwargs = made
@@ -61,3 +84,10 @@ CASES: Mapping[str, Callable[[str], Made]] = {
     **{f"{name}_bf16": _in_bf16(make) for name, make in _FLOAT32.items()},
 }
 """Every case by name; in float32 but for those named bf16."""
+
+LARGE: Mapping[str, Callable[[str], Made]] = {
+    "bert_base_b32_s512_bf16": lambda device: bf16(bert(device, 32, 512)),
+    "t5_small_b8_s512_bf16": lambda device: bf16(t5(device, 8, 512)),
+    "llama_1b_4_layers_b1_s512_bf16": lambda device: bf16(llama(device, 1, 512)),
+}
+"""Cases for a GPU, measured there besides."""
