@@ -63,6 +63,14 @@ def causal(x: torch.Tensor) -> torch.Tensor:
     return F.scaled_dot_product_attention(*halves(x), is_causal=True)
 
 
+def by_positions(x: torch.Tensor) -> torch.Tensor:
+    """As transformers makes the mask of GPT-2 and Llama, for which PyTorch chooses a kernel that adds it."""
+    place = torch.arange(S, device=x.device)
+    seen = (place[None, :] <= place[:, None]) & (place >= 0)
+    mask = torch.where(seen, 0.0, torch.finfo(x.dtype).min).to(x.dtype)
+    return F.scaled_dot_product_attention(*halves(x), attn_mask=mask[None, None].expand(B, 1, S, S))
+
+
 def spread(x: torch.Tensor) -> torch.Tensor:
     """Queries that share keys and values."""
     q, k, v = halves(x)
@@ -112,7 +120,7 @@ def test_odd_places(start: int) -> None:
     assert verdict.ok, verdict
 
 
-FUNCTIONS: list[Made] = [masked, by_hand, scaled_before, batches, captured, causal, spread]
+FUNCTIONS: list[Made] = [masked, by_hand, scaled_before, batches, captured, causal, by_positions, spread]
 
 
 def regions(backend: Backend) -> list[Region]:
@@ -143,7 +151,7 @@ def test_routines(f: Made, dtype: torch.dtype, routine: str, monkeypatch: pytest
     (region,) = regions(backend)
     labels = [c.label for c in region.candidates]
     assert not set(others) & set(labels)
-    if routine != "race" and f not in (captured, causal) and routine in labels:
+    if routine != "race" and f not in (captured, causal, by_positions) and routine in labels:
         assert region.choice.label == routine
     assert not [e for r in backend.records for e in r.of("fallback")]
 

@@ -175,6 +175,40 @@ def test_a_mask_and_a_plain_softmax_are_left() -> None:
     assert not attentions(planned(f, torch.randn(B, S, 3 * H * D), torch.randn(S, S)))
 
 
+def causal_by_positions() -> torch.Tensor:
+    """As transformers makes it for GPT-2 and Llama."""
+    place = torch.arange(S)
+    seen = (place[None, :] <= place[:, None]) & (place >= 0)
+    return torch.where(seen, 0.0, torch.finfo(torch.float32).min)[None, None]
+
+
+def test_a_mask_of_positions_is_causality() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        q, k, v = halves(x)
+        return (q @ k.transpose(-1, -2) + causal_by_positions()).softmax(-1) @ v
+
+    x = torch.randn(B, S, 3 * H * D)
+    (region,) = attentions(planned(f, x))
+    (step,) = (s for c in region.candidates for s in c.steps if isinstance(s, ProviderStep))
+    assert dict(step.attrs)["causal"] is True
+    assert len(step.operands) == 3
+
+
+@pytest.mark.parametrize("change", ["one earlier key", "one later key", "half"])
+def test_other_masks_of_positions_are_not(change: str) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        q, k, v = halves(x)
+        mask, place = causal_by_positions(), torch.arange(S)
+        if change == "half":
+            mask = mask * 0.5
+        else:
+            there = (place[:, None] == 7) & (place[None, :] == (3 if change == "one earlier key" else 20))
+            mask = torch.where(there, -1.0, mask)
+        return (q @ k.transpose(-1, -2) + mask).softmax(-1) @ v
+
+    assert not attentions(planned(f, torch.randn(B, S, 3 * H * D)))
+
+
 def test_values_are_scaled_before() -> None:
     """What values are multiplied by is no part of it: they are read from where they were multiplied."""
     plan = planned(scaled_values, torch.randn(B, S, 3 * H * D))

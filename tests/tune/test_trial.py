@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -64,3 +66,16 @@ def test_inputs_that_are_others_agree() -> None:
     assert given[narrow].stride() == (1, 4)
     assert given[turned].is_contiguous()
     assert not torch.equal(given[y].bfloat16().float(), given[y])
+
+
+def test_inputs_that_are_known_are_what_they_are() -> None:
+    place = b.iota(4)
+    later = b.apply("gt", b.broadcast(place, (4, 4)), b.broadcast(b.reshape(place, (4, 1)), (4, 4)))
+    mask = b.apply("where", later, b.like(-math.inf, b.cast(later, F32)), b.like(0.0, b.cast(later, F32)))
+    nodes = (mask, b.cast(mask, BF16), b.apply("copy", place))
+    graph = Graph(tuple(Input(n, contiguous(n.shape)) for n in nodes), (), ())
+    wide, narrow, places = made_up(graph, torch.device("cpu"))
+    want = torch.full((4, 4), -math.inf).triu(1)
+    assert torch.equal(wide, want)
+    assert torch.equal(narrow, want.bfloat16())
+    assert places.tolist() == [0, 1, 2, 3]

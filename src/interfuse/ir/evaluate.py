@@ -6,6 +6,8 @@ fast.
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -34,6 +36,24 @@ def concrete(node: Node, sizes: Mapping[str, int]) -> Node:
     """
     shape, attrs = _number(node.shape, sizes), _number(node.attrs, sizes)
     return node if (shape, attrs) == (node.shape, node.attrs) else replace(node, shape=shape, attrs=attrs)
+
+
+MOST_KNOWN = 1 << 22
+"""Elements of the largest value that `known` works out: more would take longer than a compile may."""
+
+
+@functools.lru_cache(maxsize=32)
+def known(node: Node) -> np.ndarray | None:
+    """The array of a node that no input goes into, such as a mask made of positions; None for any other node, and where
+    a value on the way is large or of a size that changes between calls.
+    """
+    for below in topological([node]):
+        counts = [d for d in below.shape if isinstance(d, int)]
+        if below.op == "input" or TABLE[below.op].band == LIBRARY or len(counts) < len(below.shape):
+            return None
+        if math.prod(counts) > MOST_KNOWN:
+            return None
+    return evaluate([node], {})[0]
 
 
 def evaluate(

@@ -12,8 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import ml_dtypes
+import numpy as np
+
 from interfuse.cost.model import estimate
 from interfuse.cost.traffic import moved_bytes
+from interfuse.ir.evaluate import known
 from interfuse.ir.graph import Call, Ref
 from interfuse.ir.index import Dim, at_sizes
 from interfuse.ir.layout import base_of, contiguous
@@ -70,7 +74,7 @@ and lying as the second.
 class Attention:
     """softmax(query key^T scale + mask) value of `operands`: query, key and value as (batch, heads, rows, head), and a
     mask of (batch, heads, rows, keys) where there is one, views of buffers; `causal` where queries see no later keys.
-    `output` is the buffer that is wanted, which lies as `form`.
+    `output` is the buffer that is wanted, which lies as `form`; `captured` the routine that the one call of it is.
     """
 
     operands: tuple[Node, ...]
@@ -78,6 +82,7 @@ class Attention:
     causal: bool
     output: Node
     form: str
+    captured: str = ""
 
 
 def attention_candidates(calls: frozenset[int], context: Context, found: Attention | None = None) -> list[Candidate]:
@@ -100,12 +105,12 @@ def _on_gpu(found: Attention, calls: frozenset[int], context: Context) -> list[C
     flops = 4.0 * at_sizes(query.size, sizes) * at_sizes(keys, sizes)
     attrs = (("scale", found.scale), ("causal", found.causal), ("form", found.form))
     layout = graph.calls[min(calls)].layouts[0] if found.form == INSIDE else None
-    captured = {graph.calls[k].target for k in calls}
     made = []
     for provider, reached in REACHED.items():
         rate = reached.get(query.dtype.name)
-        known = any(provider.split(".")[0] in target for target in captured)
-        if rate is None or known or provider in context.unavailable or (others[1:] and provider not in MASKED):
+        if rate is None or provider == found.captured or provider in context.unavailable:
+            continue
+        if others[1:] and provider not in MASKED:
             continue
         took = estimate(moved, flops, 1, context.profile, reached=rate, dtype=query.dtype.name)
         step = ProviderStep(provider, found.operands, found.output, attrs, layout)
@@ -123,8 +128,13 @@ def _captured(calls: frozenset[int], context: Context) -> Attention | None:
         return None
     given = dict(zip(names, call.args, strict=False)) | dict(call.kwargs)
     refs, scale = [given[n] for n in names[:3]], given.get("scale")
-    if given.get("dropout_p", 0.0) != 0.0 or not _hides_nothing(given.get("attn_bias"), call):
+    mask, causal = given.get("attn_bias"), bool(given.get("is_causal", False))
+    if given.get("dropout_p", 0.0) != 0.0:
         return None
+    if not _hides_nothing(mask, call):
+        if causal or not isinstance(mask, Ref) or not hides_later(call.operands[mask.k]):
+            return None
+        causal = True
     if not all(isinstance(r, Ref) for r in refs) or not (scale is None or isinstance(scale, (int, float))):
         return None
     query, key, value = (call.operands[r.k] for r in refs)
@@ -135,7 +145,8 @@ def _captured(calls: frozenset[int], context: Context) -> Attention | None:
     if not _heads_inside(call, query.shape) or any(base_of(n, flow.producer) not in held for n in (query, key, value)):
         return None
     by = head**-0.5 if scale is None else float(scale)
-    return Attention((query, key, value), by, bool(given.get("is_causal", False)), call.outs[0], INSIDE)
+    routine = next(p for p in REACHED if p.split(".")[0] in call.target) if mask is None else ""
+    return Attention((query, key, value), by, causal, call.outs[0], INSIDE, routine)
 
 
 def _on_cpu(calls: frozenset[int], context: Context) -> list[Candidate]:
@@ -186,6 +197,19 @@ def number_of(node: Node) -> float | int | bool | None:
     while node.op in ("cast", "expand", "reshape", "copy", "round"):
         node = node.inputs[0]
     return constant_of(node)
+
+
+def hides_later(mask: Node) -> bool:
+    """True for a mask, known now, that hides from each query the keys after its own place, and nothing else."""
+    rows, keys = mask.shape[-2:]
+    if not isinstance(rows, int) or rows != keys or not mask.dtype.is_float:
+        return False
+    found = known(mask)
+    if found is None or not found.size:
+        return False
+    later = np.triu(np.ones((rows, rows), bool), 1)
+    least = ml_dtypes.finfo(mask.dtype.numpy).min
+    return bool((found[..., later] <= least).all() and (found[..., ~later] == 0).all())
 
 
 def _hides_nothing(mask: object, call: Call) -> bool:

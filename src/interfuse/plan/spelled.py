@@ -1,9 +1,10 @@
 """Attention that is spelled out. In: a flow and layouts. Out: the sets of calls that are attentions, and what of.
 
 Under a mask PyTorch may hand over an attention as products of batches around a softmax of scores in memory, and many
-models write theirs so. Where nothing is hidden (the mask is 0, by `passes.bounds` as a rule), and where none of the
-values between is read by anyone else, the calls are one attention, which a routine may compute without scores in
-memory. What is hidden by minus infinity stays as it is: a row that sees nothing is NaN here and 0 there.
+models write theirs so. Where none of the values between is read by anyone else, the calls are one attention, which a
+routine may compute without scores in memory. A mask that is 0, by `passes.bounds` as a rule, is none, and one made of
+positions may be that of causality. Another one is added by the routine where the softmax gives 0 to a row that sees
+nothing, as routines do; a plain softmax gives NaN, and stays as it is.
 
 Scales, widenings, copies and movements before the first product and after the second one belong to it: query, key and
 value are taken as the model made them.
@@ -22,7 +23,7 @@ from interfuse.ir.layout import Layout, base_of, contiguous, view_of
 from interfuse.ir.node import Node
 from interfuse.ir.ops import MOVES
 from interfuse.passes.simplify import apply_rules, constant_of
-from interfuse.plan.attention import HEADS_FIRST, TURNED, Attention, number_of
+from interfuse.plan.attention import HEADS_FIRST, TURNED, Attention, hides_later, number_of
 from interfuse.plan.flow import OUTPUT, Flow
 
 PRODUCT = "aten.bmm.default"
@@ -30,12 +31,15 @@ PRODUCT = "aten.bmm.default"
 
 @dataclass(frozen=True)
 class _Scores:
-    """The first product, what it is multiplied by, (batch, heads, rows, keys), and what is added then."""
+    """The first product, what it is multiplied by, (batch, heads, rows, keys), and what is added then;
+    `safe` where rows that see nothing give 0.
+    """
 
     product: Node
     scale: float
     shape: tuple[Dim, ...]
     mask: Node | None = None
+    safe: bool = False
 
 
 def spelled_out(flow: Flow, layouts: Mapping[Node, Layout]) -> dict[frozenset[int], Attention]:
@@ -70,9 +74,12 @@ def _ending_with(k: int, flow: Flow, layouts: Mapping[Node, Layout]) -> tuple[fr
         _given(_origins(scores.product.inputs[1], flow), many, True, output.dtype, flow, layouts),
         _given(plain, many, False, output.dtype, flow, layouts),
     ]
-    if scores.mask is not None:  # as it was made last: rather row by row than as a table before its gather
+    causal = scores.mask is not None and hides_later(scores.mask)
+    if (
+        scores.mask is not None and not causal
+    ):  # as it was made last: row by row
         added = reversed([(n, times) for n, times in _origins(scores.mask, flow) if times == 1.0])
-        given.append(_given(added, scores.shape, False, output.dtype, flow, layouts))
+        given.append(_given(added, scores.shape, False, output.dtype, flow, layouts) if scores.safe else None)
     if None in given:
         return None
     (query, by_query), (key, by_key), (value, _), *masks = (g for g in given if g is not None)
@@ -81,7 +88,7 @@ def _ending_with(k: int, flow: Flow, layouts: Mapping[Node, Layout]) -> tuple[fr
     scale = scores.scale * by_query * by_key
     if first not in calls or not math.isfinite(scale) or _read_elsewhere(calls, flow) != {output}:
         return None
-    return calls, Attention(operands, scale, False, output, form)
+    return calls, Attention(operands, scale, causal, output, form)
 
 
 def _plain(node: Node) -> Node:
@@ -117,12 +124,12 @@ def _scores(weights: Node) -> _Scores | None:
     shape = scores.shape if len(scores.shape) == 4 else (scores.shape[0], 1, *scores.shape[1:])
     scale, node = _times(scores)
     mask = None
-    if node.op == "add" and safe and scale == 1.0:
+    if node.op == "add" and scale == 1.0:
         sides = [_times(n) for n in node.inputs]
         at = next((k for k, (_, n) in enumerate(sides) if n.op == "library"), None)
         if at is not None:
             mask, (scale, node) = node.inputs[1 - at], sides[at]
-    return _Scores(node, scale, shape, mask) if node.op == "library" and len(shape) == 4 else None
+    return _Scores(node, scale, shape, mask, safe) if node.op == "library" and len(shape) == 4 else None
 
 
 def _times(node: Node) -> tuple[float, Node]:

@@ -12,12 +12,14 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from interfuse.base.keys import digest
 from interfuse.base.record import Record
 from interfuse.capture.torch_types import to_torch
 from interfuse.ir.dtypes import I64
+from interfuse.ir.evaluate import known
 from interfuse.ir.graph import Call, Graph, Input, Literal, Output
 from interfuse.ir.index import Dim, at_sizes, minimum, symbols, unwrap
 from interfuse.ir.layout import Layout, contiguous
@@ -33,6 +35,9 @@ from interfuse.run.program import Program
 from interfuse.run.views import Sizes, chain_to, concrete, layout_through, moved, relaid
 
 SEED = 20
+
+_HOST = {"bf16": np.float32, "f8e4m3": np.float32, "f8e5m2": np.float32}
+"""In what numpy hands PyTorch types that it lacks."""
 
 _WIDE = {
     "torch.float16": "torch.float64",
@@ -170,9 +175,13 @@ def made_up(graph: Graph, device: torch.device) -> list[Any]:
 
 
 def _agree(drawn: dict[Node, Any], layouts: Mapping[Node, Layout], sizes: Sizes) -> None:
-    """Give inputs that are other inputs, moved or rounded, the values of these: one way to run a region may read the
-    one, another the other. What is rounded somewhere is drawn as what it is rounded to.
+    """Give inputs that are other inputs, moved or rounded, the values of these, and those that are known, such as masks
+    made of positions, theirs: one way to run a region may read what another knows or reads elsewhere. What is rounded
+    somewhere is drawn as what it is rounded to.
     """
+    for node, tensor in drawn.items():
+        if isinstance(tensor, torch.Tensor) and (held := known(node)) is not None:
+            tensor.copy_(torch.from_numpy(np.ascontiguousarray(held.astype(_HOST.get(node.dtype.name, held.dtype)))))
     chains = {}
     for node in topological(list(drawn)):
         if node in drawn and (found := _behind(node, drawn)) is not None:
