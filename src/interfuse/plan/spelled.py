@@ -75,9 +75,7 @@ def _ending_with(k: int, flow: Flow, layouts: Mapping[Node, Layout]) -> tuple[fr
         _given(plain, many, False, output.dtype, flow, layouts),
     ]
     causal = scores.mask is not None and hides_later(scores.mask)
-    if (
-        scores.mask is not None and not causal
-    ):  # as it was made last: row by row
+    if scores.mask is not None and not causal:  # as it was made last: row by row
         added = reversed([(n, times) for n, times in _origins(scores.mask, flow) if times == 1.0])
         given.append(_given(added, scores.shape, False, output.dtype, flow, layouts) if scores.safe else None)
     if None in given:
