@@ -2,8 +2,8 @@
 
 Calling into C from Python costs more than a small kernel runs; a burst of kernels pays for it once. What to run stands
 in a table of longs: how many kernels, then for each its function, whether that tells of an index outside what it picks
-from, how many buffers it takes and which of `bases` they are, how many sizes and which of `sizes` they are. The first
-kernel that tells of one is the last to run.
+from, how many buffers it takes, which of `bases` each is and how many bytes behind that it begins, how many sizes and
+which of `sizes` they are. The first kernel that tells of one is the last to run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ MOST_ARGUMENTS = 64
 """Buffers, and sizes, that one kernel of a burst may take."""
 
 TEXT = f"""\
-// Runs the kernels of a table one after another, each on its own choice of bases and sizes.
+// Runs the kernels of a table one after another, each on its own choice of bases, or places behind them, and sizes.
 using Kernel = void (*)(void* const* buffers, const long* sizes);
 using Checked = int (*)(void* const* buffers, const long* sizes);
 
@@ -23,8 +23,8 @@ extern "C" int {NAME}(const long* table, void* const* bases, const long* sizes) 
     for (long left = *table++; left > 0; --left) {{
         const long function = *table++, is_checked = *table++;
         const long buffer_count = *table++;
-        for (long k = 0; k < buffer_count; ++k)
-            buffers[k] = bases[*table++];
+        for (long k = 0; k < buffer_count; ++k, table += 2)
+            buffers[k] = (char*)bases[table[0]] + table[1];
         const long size_count = *table++;
         for (long k = 0; k < size_count; ++k)
             numbers[k] = sizes[*table++];

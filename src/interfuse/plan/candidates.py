@@ -81,6 +81,7 @@ class Context:
     lowered: dict[Hashable, tuple[Kernel, tuple[int, ...]] | str] = field(default_factory=dict)
     predicted: dict[tuple[int, frozenset[str]], tuple[Kernel, Estimate]] = field(default_factory=dict)
     refused: set[Hashable] = field(default_factory=set)
+    named: dict[tuple[int, tuple[str, ...]], tuple[Kernel, Kernel]] = field(default_factory=dict)
 
     @property
     def sizes(self) -> Mapping[str, int]:

@@ -287,8 +287,13 @@ def _kernel(calls: frozenset[int], name: str, context: Context, kernels: dict[Ke
 def _renamed(
     step: KernelStep, name: str, calls: frozenset[int], context: Context, kernels: dict[Kernel, str]
 ) -> KernelStep:
-    named = _named(step.kernel, name, kernels)
-    return replace(step, kernel=replace(step.kernel, name=named, doc=_doc(step, calls, context)))
+    """The step with its kernel under a name that equal kernels share; what was named alike before is that kernel."""
+    kernel, doc = step.kernel, _doc(step, calls, context)
+    known = context.named.get((id(kernel), doc))
+    if known is None:  # the kernel is kept beside the named one, so that no other one gets its id
+        named = replace(kernel, name=_named(kernel, name, kernels), doc=doc)
+        known = context.named[id(kernel), doc] = kernel, named
+    return replace(step, kernel=known[1])
 
 
 def _named(kernel: Kernel, name: str, kernels: dict[Kernel, str]) -> str:

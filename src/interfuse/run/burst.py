@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ import torch
 from interfuse.base.errors import DataError, LaunchError
 from interfuse.base.record import Record
 from interfuse.emit.trampoline import MOST_ARGUMENTS
-from interfuse.ir.index import Dim, at_sizes, unwrap, wrap
+from interfuse.ir.index import at_sizes
 from interfuse.run import arena
 from interfuse.run.allocate import empty_strided_cpu
 from interfuse.run.arena import Arena, Value
@@ -84,7 +85,18 @@ def _run_from(units: Sequence[Unit], able: Sequence[bool], start: int) -> int:
 
 
 def _as_made(operand: Operand, result: Result) -> bool:
-    return operand.strides == result.strides and operand.dtype is result.dtype
+    alike = operand.strides == result.strides and operand.dtype is result.dtype
+    return alike and isinstance(operand.start, int)
+
+
+def _base(operand: Operand) -> Operand:
+    """What an address is looked up for: the tensor's own where the table says how far behind that a kernel begins."""
+    return replace(operand, start=0, length=0) if isinstance(operand.start, int) else operand
+
+
+def _ahead(operand: Operand) -> int:
+    """How many bytes behind its base a kernel begins to read."""
+    return operand.start * operand.dtype.itemsize if isinstance(operand.start, int) else 0
 
 
 class _Layout:
@@ -146,58 +158,43 @@ def _launch(layout: _Layout, pages: Pages) -> Step:
     for launch in layout.launches:
         for operand in launch.reads:
             if operand.slot not in layout.block_of:
-                read.setdefault(operand, len(read))
-    bases = len(read) + len(layout.results) + len(layout.arena.own)
-    windows: dict[tuple[int, Dim], int] = {}  # of the burst's own blocks: the address of each stands behind all others
-
-    def inside(operand: Operand) -> int:
-        block = len(read) + layout.block_of[operand.slot]
-        start = unwrap(wrap(operand.start) * operand.dtype.itemsize)
-        return block if start == 0 else windows.setdefault((block, start), bases + len(windows))
-
+                read.setdefault(_base(operand), len(read))
+    blocks = {slot: len(read) + block for slot, block in layout.block_of.items()}
     symbols = tuple(dict.fromkeys(s for launch in layout.launches for s in launch.kernel.symbols))
     table = [len(layout.launches)]
     for launch, launcher in zip(layout.launches, layout.launchers, strict=True):
-        given = [read[o] if o in read else inside(o) for o in launch.reads]
-        taken = [len(read) + layout.block_of[r.slot] for r in launch.outs]
+        given = [(blocks[o.slot] if o.slot in blocks else read[_base(o)], _ahead(o)) for o in launch.reads]
+        taken = [(blocks[r.slot], 0) for r in launch.outs]
         numbers = [symbols.index(s) for s in launch.kernel.symbols]
         table += [
             launcher.address,
             int(launcher.is_checked),
             len(given + taken),
-            *given,
-            *taken,
+            *itertools.chain(*given, *taken),
             len(numbers),
             *numbers,
         ]
+    bases = len(read) + len(layout.results) + len(layout.arena.own)
     trampoline = layout.launchers[0].trampoline
     assert trampoline is not None
-    run = trampoline(table, bases + len(windows), len(symbols))
+    run = trampoline(table, bases, len(symbols))
     fresh = tuple((r.slot, r.maker(pages)) for r in layout.results)
-    return on_addresses(tuple(read), fresh, symbols, run, _addresses(layout.arena, tuple(windows)))
+    return on_addresses(tuple(read), fresh, symbols, run, _addresses(layout.arena))
 
 
-def _addresses(
-    found: Arena, windows: Sequence[tuple[int, Dim]]
-) -> Callable[[Sizes, list[int]], torch.Tensor | None] | None:
-    """A function that allocates the arena, adds the address of each of its blocks to a list, then those that lie so
-    many bytes behind others of the list, and gives the arena to hold; None where there is nothing to add.
-    """
-    if not found.own and not windows:
+def _addresses(found: Arena) -> Callable[[Sizes, list[int]], torch.Tensor] | None:
+    """A function that allocates the arena, adds the address of each of its blocks to a list, and gives the arena to
+    hold; None where there is none."""
+    if not found.own:
         return None
     own, own_at = static(found.own), sized(found.own)
     known = None if own is None else found.offsets(own)
-    ahead_at = sized(tuple(start for _, start in windows))
 
-    def add(sizes: Sizes, bases: list[int]) -> torch.Tensor | None:
-        memory: torch.Tensor | None = None
-        if found.own:
-            starts, total = found.offsets(own_at(sizes)) if known is None else known
-            memory = empty_strided_cpu((total,), (1,), torch.uint8)
-            base = memory.data_ptr()
-            bases += [base + start for start in starts]
-        if windows:
-            bases += [bases[k] + start for (k, _), start in zip(windows, ahead_at(sizes), strict=True)]
+    def add(sizes: Sizes, bases: list[int]) -> torch.Tensor:
+        starts, total = found.offsets(own_at(sizes)) if known is None else known
+        memory: torch.Tensor = empty_strided_cpu((total,), (1,), torch.uint8)
+        base = memory.data_ptr()
+        bases += [base + start for start in starts]
         return memory
 
     return add

@@ -80,7 +80,7 @@ class Launcher:
 
         LaunchError where Triton cannot compile or launch the kernel: the outputs have not been touched then.
         """
-        if self._is_plain and self._again(tensors):
+        if self.again(tensors):
             return
         known = dict(zip(self._symbols, sizes, strict=True))
         if self._beyond is not None and any(evaluate(extent, known) > block for extent, block in self.source.tiles):
@@ -94,14 +94,22 @@ class Launcher:
         even = {EVEN: int(all(known[s] % MULTIPLE == 0 for s in self.source.even))} if self.source.even else {}
         self.launch(grid, (*tensors, *sizes), even, tensors[0].device)
 
-    def _again(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """Launch a kernel of fixed sizes that has run before on such tensors and this device; whether that was done."""
+    def again(self, tensors: Sequence[torch.Tensor], ahead: Sequence[int] = ()) -> bool:
+        """Launch a kernel of fixed sizes that has run before on such tensors and this device, on addresses so many
+        whole vectors of bytes `ahead` of theirs; whether that was done.
+        """
+        if not self._is_plain:
+            return False
         index = tensors[0].get_device()
         known = self._compiled.get((index,))
         if known is None or index != torch._C._cuda_getDevice():
             return False
         words = _words(tensors)
-        return words is not None and known(self.source.grid, words, _stream(index))  # type: ignore[arg-type]
+        if words is None:
+            return False
+        if ahead:
+            words[: len(ahead)] = map(int.__add__, words, ahead)
+        return known(self.source.grid, words, _stream(index))  # type: ignore[arg-type]
 
     def launch(self, grid: int, arguments: Sequence[Any], constants: Mapping[str, int], device: torch.device) -> None:
         """Launch so many programs on these arguments, with `constants` beside or instead of its own. LaunchError as

@@ -176,17 +176,17 @@ def on_tensors(
     """A step that calls `run` on the operands, the results, which it allocates, what is written over, and the values of
     the symbols.
     """
-    given = tuple((o.slot, static(o.strides) or (), sized(o.strides), o.dtype, _window(o)) for o in reads)
+    given = tuple((o.slot, static(o.strides) or (), sized(o.strides), o.dtype) for o in reads)
+    windows = tuple((k, sized((o.start, unwrap(maximum(o.length, 0))))) for k, o in enumerate(reads) if o.start != 0)
+    ahead = static(tuple(unwrap(wrap(o.start) * o.dtype.itemsize) for o in reads)) if windows and not over else None
+    again = getattr(run, "again", None) if ahead is not None else None
 
     def launch(slots: list[Any]) -> None:
         sizes, tensors = slots[0], []
-        for i, known, strides_at, dtype, window_at in given:
+        for i, known, strides_at, dtype in given:
             tensor, strides = slots[i], known or strides_at(sizes)
             if tensor.stride() != strides or tensor.dtype is not dtype:
                 tensor = fitted(tensor, strides, dtype)
-            if window_at is not None:
-                start, length = window_at(sizes)
-                tensor = shown(tensor, (length,), (1,), start)
             tensors.append(tensor)
         for i, make in fresh:
             slots[i] = made = make(sizes)
@@ -194,6 +194,11 @@ def on_tensors(
         for part in over:
             slots[part.result] = place = _place(slots, part)
             tensors.append(place)
+        if again is not None and again(tensors, ahead):
+            return  # a view of what is read takes longer to make than an address
+        for k, window_at in windows:
+            start, length = window_at(sizes)
+            tensors[k] = shown(tensors[k], (length,), (1,), start)
         run(tensors, [sizes[name] for name in symbols])
 
     return launch
@@ -204,7 +209,7 @@ def on_addresses(
     fresh: Fresh,
     symbols: Sequence[str],
     run: Callable[[Sequence[int], Sequence[int]], Any],
-    arena: Callable[[Sizes, list[int]], torch.Tensor | None] | None = None,
+    arena: Callable[[Sizes, list[int]], torch.Tensor] | None = None,
     over: Sequence[Over] = (),
 ) -> Step:
     """As `on_tensors`, on the CPU addresses of the tensors. `arena` adds more addresses and gives what to hold on to.
@@ -249,17 +254,6 @@ def _ahead(operand: Operand) -> tuple[int, Callable[[Sizes], Strides] | None]:
     if start is not None:
         return start * operand.dtype.itemsize, None
     return 0, sized((unwrap(wrap(operand.start) * operand.dtype.itemsize),))
-
-
-def _window(operand: Operand) -> Callable[[Sizes], Strides] | None:
-    """Where what the kernel is given begins in the tensor, and how much there is of it, in elements; None where it is
-    given the tensor.
-    """
-    if operand.start == 0:
-        return None
-    both = (operand.start, unwrap(maximum(operand.length, 0)))
-    known = static(both)
-    return sized(both) if known is None else lambda sizes: known
 
 
 def _place(slots: list[Any], part: Over) -> torch.Tensor:
