@@ -32,9 +32,7 @@ FUNCTIONS: dict[str, Function] = {
     "softmax by hand": _soft,
     "amin of columns": lambda x: _made(x) - _made(x).amin(0),
     "largest norm": lambda x: (lambda v: v / torch.linalg.vector_norm(v, float("inf"), -1, keepdim=True))(_made(x)),
-    "aminmax": lambda x: (lambda v, ends: (v - ends[0]) / ends[1])(
-        _made(x), torch.aminmax(_made(x), dim=-1, keepdim=True)
-    ),
+    "both ends": lambda x: (_made(x) - _made(x).amin(-1, keepdim=True)) / _made(x).amax(-1, keepdim=True),
 }
 
 

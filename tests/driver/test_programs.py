@@ -8,7 +8,9 @@ from __future__ import annotations
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -17,26 +19,55 @@ from interfuse.base.knobs import override
 from interfuse.driver.backend import Backend
 from interfuse.driver.options import read
 from tests.judge import _plain_run, _sort_of_value, judge
-from tests.programs import Program, Step, program, run
+from tests.programs import Program, Step, program, pruned, run
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 SEEDS = range(0, 120, 4)
+GRADIENTS = (2, 6, 10, 14)
 LEVELS = ("native", "native", "avx2", "portable")
 
 
-def wrong(made: Program, level: str = "native", dynamic: bool = False) -> str:
-    """What is wrong with the compiled program, with other sizes too where `dynamic`; nothing where all is well."""
+def wrong(made: Program, level: str = "native", dynamic: bool = False, gradients: bool = False) -> str:
+    """What is wrong with the compiled program, with other sizes too where `dynamic`, and with `gradients` instead of
+    results; nothing where all is well.
+    """
     torch._dynamo.reset()
     function, backend = made.function(), Backend(read(None, {"race": False}))
     fast = torch.compile(function, backend=backend, dynamic=dynamic)
     sizes = [made, resized(made)] if dynamic and _runs(resized(made)) else [made]
-    with torch.no_grad(), override(vector=level):
+    if gradients:
+        function, fast = differentiated(function), differentiated(fast)
+    with torch.set_grad_enabled(gradients), override(vector=level):
         for p in sizes:
             verdict = judge(p.viewed(function), p.bases, p.viewed(fast))
             if not verdict.ok and not _by_rounding(p, function, fast):
                 return verdict.note
     events = [e.facts for r in backend.records for e in r.events if e.stage in ("fallback", "warning")]
     return f"{events[0]}" if events else ""
+
+
+def differentiable(made: Program) -> Program:
+    """The program without steps that write, and what follows from them."""
+    count, steps = len(made.bases), made.steps
+    last = next((k for k, s in enumerate(steps) if s.writes), len(steps))
+    outputs = [o for o in made.outputs if o < count + last] or [count + last - 1]
+    return pruned(replace(made, steps=steps[:last], outputs=tuple(outputs)))
+
+
+def differentiated(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that gives the gradients of what `function` gives, where there are any."""
+
+    def step(*inputs: torch.Tensor) -> list[torch.Tensor]:
+        leaves = [x.detach().requires_grad_(x.is_floating_point()) for x in inputs]
+        outputs = [o for o in function(*leaves) if o.requires_grad]
+        if not outputs:
+            return []
+        weights = [torch.linspace(-1, 1, o.numel(), dtype=torch.float64).reshape(o.shape).to(o.dtype) for o in outputs]
+        wanted = [x for x in leaves if x.requires_grad]
+        found = torch.autograd.grad(outputs, wanted, weights, allow_unused=True)
+        return [g.contiguous() for g in found if g is not None]  # how gradients lie is AOTAutograd's choice
+
+    return step
 
 
 def resized(made: Program) -> Program:
@@ -89,6 +120,12 @@ def test_and_so_they_do_at_sizes_that_change(seed: int) -> None:
     assert not (note := wrong(made, dynamic=True)), f"{note}\n{made}"
 
 
+@pytest.mark.parametrize("seed", GRADIENTS)
+def test_so_do_their_gradients(seed: int) -> None:
+    made = program(seed, longest=8)
+    assert not (note := wrong(differentiable(made), gradients=True)), f"{note}\n{made}"
+
+
 def test_a_view_that_was_narrow_for_a_while_is_an_output() -> None:
     x = torch.ones(1, 17)
     steps = (Step("{0}.repeat_interleave(2, 0)", (0,)), Step("{0}.half()", (1,)), Step("{0}.float()", (2,)))
@@ -109,6 +146,8 @@ def main(first: int, seconds: float) -> None:
         made = program(seed)
         if note := wrong(made, LEVELS[seed % len(LEVELS)], dynamic=seed % 5 == 0):
             print(f"seed {seed}: {note}\n{made}")
+        if seed % 5 == 1 and (note := wrong(differentiable(made), gradients=True)):
+            print(f"seed {seed}, gradients: {note}\n{made}")
         seed += 1
     print(f"{seed - first} programs")
 
