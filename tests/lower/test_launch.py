@@ -6,7 +6,7 @@ import pytest
 
 from interfuse.emit.triton import emit
 from interfuse.ir import build as b
-from interfuse.ir.dtypes import F16, F32, I8
+from interfuse.ir.dtypes import F16, F32, I8, DType
 from interfuse.lower.kernel import Kernel, Role
 from tests.emit import triton_cases as cases
 
@@ -44,9 +44,11 @@ def test_few_rows_that_are_scanned_have_fewer_warps_and_all_that_they_need_first
     assert (text.index("tl.load(w_ptr") < text.index("tl.associative_scan(")) is few
 
 
-@pytest.mark.parametrize(("outer", "warps"), ((512, 1), (32, 2)))
-def test_a_thread_has_whole_columns_where_many_programs_add_them_up(outer: int, warps: int) -> None:
-    x = b.placeholder("x", F16, (outer, 64, 1024))
+@pytest.mark.parametrize(("dtype", "outer", "warps"), ((F16, 512, 1), (F16, 32, 2), (F32, 512, 2)))
+def test_a_thread_has_whole_columns_where_many_programs_add_up_narrow_ones(
+    dtype: DType, outer: int, warps: int
+) -> None:
+    x = b.placeholder("x", dtype, (outer, 64, 1024))
     kernel = cases.lowered([x], [b.reduce("sum", b.cast(x, F32), (1,))])[0]
     assert (kernel.family, [a.block for a in kernel.axes[-2:]], kernel.warps) == ("column", [64, 64], warps)
 

@@ -173,7 +173,7 @@ def _pieces(writer: Writer, grid: list[Axis], body: Body, several: bool) -> None
     for k, axis in enumerate(grid):
         inner = product(tuple(_programs(a) for a in grid[k + 1 :]))
         outermost = all(_programs(a) == 1 for a in grid[:k])
-        _axis(writer, axis, body, _piece(inner, _programs(axis), outermost, several, axis.backwards))
+        _axis(writer, axis, body, _piece(inner, _programs(axis), outermost, several))
 
 
 def _shared_indices(writer: Writer, kernel: Kernel, body: Body) -> None:
@@ -298,15 +298,14 @@ def _member(writer: Writer, kernel: Kernel, body: Body) -> None:
         writer.line(f"{name} = tl.load(row_ptr + {k} * members){'' if wide else '.to(tl.int32)'}")
 
 
-def _piece(inner: Dim, count: Dim, outermost: bool, several: bool, backwards: bool) -> str:
+def _piece(inner: Dim, count: Dim, outermost: bool, several: bool) -> str:
     """Which piece of a grid axis this program has; "" where there is one piece only."""
     if count == 1:
         return ""
-    last = f"{index_text(wrap(count) - 1, str, parent=2)} - " if backwards else ""
     if not several:
-        return f"{last}tl.program_id(0)"
+        return "tl.program_id(0)"
     divided = "program" if inner == 1 else f"program // {index_text(wrap(inner), str, parent=3)}"
-    return last + (divided if outermost else f"{divided} % {index_text(wrap(count), str, parent=3)}")
+    return divided if outermost else f"{divided} % {index_text(wrap(count), str, parent=3)}"
 
 
 def _axis(writer: Writer, axis: Axis, body: Body, piece: str) -> None:

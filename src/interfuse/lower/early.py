@@ -75,8 +75,7 @@ def early(kernel: Kernel, reads: tuple[Node, ...], work: Work) -> Kernel:
 
 def _up_to_own(kernel: Kernel, lanes: set[str]) -> Kernel:
     """The kernel with a loop over those parts alone that count, where each of its own lanes joins the ones before some
-    part: a few at a time, so that threads need no registers for all, nor wait for the others. Programs with the most
-    parts to join begin.
+    part: a few at a time, so that threads need no registers for all, nor wait for the others.
     """
     joins = [s for s in kernel.body if isinstance(s, Loop) and s.axis == PART]
     if len(joins) != 1:
@@ -87,13 +86,7 @@ def _up_to_own(kernel: Kernel, lanes: set[str]) -> Kernel:
     end = ends.pop() if len(ends) == 1 else None
     if end is None or wrap(part.extent).hi <= AT_ONCE or any(lanes.isdisjoint(s.out.axes) for s in reduced):
         return kernel
-    longest = {a.name for a in kernel.axes if a.role is Role.GRID and a.block == 1} & {
-        x.name for x in symbols(wrap(end))
-    }
-    axes = tuple(
-        replace(a, role=Role.SERIAL, block=AT_ONCE) if a is part else replace(a, backwards=a.name in longest)
-        for a in kernel.axes
-    )
+    axes = tuple(replace(a, role=Role.SERIAL, block=AT_ONCE) if a is part else a for a in kernel.axes)
     body = tuple(replace(s, scope=Scope.CARRY) if isinstance(s, Reduce) else s for s in joins[0].body)
     loop = Loop(PART, body, until=end)
     return replace(kernel, axes=axes, body=tuple(loop if s is joins[0] else s for s in kernel.body))

@@ -50,8 +50,6 @@ class Axis:
     A SERIAL axis with a `vector` of more than one element is walked in whole vectors of memory: `origin` is where its
     index 0 lies, in elements, modulo the vector; all that is read and written along it lies there. A TILE axis is held
     so; what is read along it may lie elsewhere, and is read element by element then.
-
-    The programs of a GRID axis that goes `backwards` begin with its last index.
     """
 
     name: str
@@ -63,7 +61,6 @@ class Axis:
     vector: int = 1
     origin: Dim = 0
     each: int = 0
-    backwards: bool = False
 
     @property
     def own_end(self) -> bool:

@@ -90,10 +90,10 @@ def _for_tile(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...])
     holds first, a long row of narrow elements is held, rows are turned, a row of narrow elements is read one by one, or
     one that a program has to itself is written in bytes, scanned element by element or one of few, or short and reduced
     time and again; 64 where it does so for a row in one step, where a row is read and only what it reduces to is
-    written, or where columns are held, 128 where these are added up by many programs, so that a thread has whole
-    columns; 32 in longer steps of columns too. What a thread takes of columns that it scans is all its own. Where there
-    are a few programs that only add up what they read, eight; 32 warps for rows in the longest steps. Beside sums of
-    columns, which a thread keeps, eight vectors of what is read.
+    written, or where columns are held, 128 where narrow ones are added up by many programs, so that a thread has
+    whole columns; 32 in longer steps of columns too. What a thread takes of columns that it scans is all its own.
+    Where there are a few programs that only add up what they read, eight; 32 warps for rows in the longest steps.
+    Beside sums of columns, which a thread keeps, eight vectors of what is read.
     """
     body = walk(statements)
     if family == "row, in teams":
@@ -122,7 +122,7 @@ def _for_tile(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...])
     if family == "row, streamed" and wide and axes[-1].block >= LONG_STEP and len(lanes) == 1:
         return 32
     if family == "column" and not wide and elements < HELD_TILE and _adds_up(body):
-        each = 4096 if _pieces(axes) >= FULL * GPU.programs else 2048
+        each = 4096 if _pieces(axes) >= FULL * GPU.programs and _is_narrow(axes[-1], body) else 2048
     elif family.startswith("column") and scans:
         each = 32 * axes[-1].block * max(1, axes[-2].each)
     elif (
