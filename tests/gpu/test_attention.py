@@ -71,6 +71,17 @@ def by_positions(x: torch.Tensor) -> torch.Tensor:
     return F.scaled_dot_product_attention(*halves(x), attn_mask=mask[None, None].expand(B, 1, S, S))
 
 
+def rotated(x: torch.Tensor) -> torch.Tensor:
+    """Queries and keys that are computed heads first, as rotary embeddings leave them: so lies what PyTorch gives."""
+    q, k, v = (t.contiguous() for t in halves(x))
+    return F.scaled_dot_product_attention(q + k, k - q, v, is_causal=True).transpose(1, 2).reshape(B, S, H * D)
+
+
+def heads_first(x: torch.Tensor) -> torch.Tensor:
+    q, k, v = (t.contiguous() for t in halves(x))
+    return F.scaled_dot_product_attention(q + k, k - q, v)
+
+
 def spread(x: torch.Tensor) -> torch.Tensor:
     """Queries that share keys and values."""
     q, k, v = halves(x)
@@ -120,7 +131,18 @@ def test_odd_places(start: int) -> None:
     assert verdict.ok, verdict
 
 
-FUNCTIONS: list[Made] = [masked, by_hand, scaled_before, batches, captured, causal, by_positions, spread]
+FUNCTIONS: list[Made] = [
+    masked,
+    by_hand,
+    scaled_before,
+    batches,
+    captured,
+    causal,
+    by_positions,
+    rotated,
+    heads_first,
+    spread,
+]
 
 
 def regions(backend: Backend) -> list[Region]:
@@ -151,7 +173,7 @@ def test_routines(f: Made, dtype: torch.dtype, routine: str, monkeypatch: pytest
     (region,) = regions(backend)
     labels = [c.label for c in region.candidates]
     assert not set(others) & set(labels)
-    if routine != "race" and f not in (captured, causal, by_positions) and routine in labels:
+    if routine != "race" and f not in HANDED_OVER and routine in labels:
         assert region.choice.label == routine
     assert not [e for r in backend.records for e in r.of("fallback")]
 

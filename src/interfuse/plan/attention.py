@@ -24,6 +24,7 @@ from interfuse.ir.layout import base_of, contiguous
 from interfuse.ir.node import Node
 from interfuse.passes.simplify import constant_of
 from interfuse.plan.candidates import Context, library_candidate, outputs_of
+from interfuse.plan.flow import Flow
 from interfuse.plan.plan import Candidate, ProviderStep
 
 TARGET = "aten._scaled_dot_product_flash_attention_for_cpu.default"
@@ -90,7 +91,7 @@ def attention_candidates(calls: frozenset[int], context: Context, found: Attenti
     spell it out.
     """
     if context.profile.kind == "cuda":
-        found = found or _captured(calls, context)
+        found = found or (captured(min(calls), context.flow) if len(calls) == 1 else None)
         return [] if found is None else _on_gpu(found, calls, context)
     return _on_cpu(calls, context)
 
@@ -119,12 +120,13 @@ def _on_gpu(found: Attention, calls: frozenset[int], context: Context) -> list[C
     return made
 
 
-def _captured(calls: frozenset[int], context: Context) -> Attention | None:
-    """The attention that one of PyTorch's GPU kernels was captured for; None where more than its result is read."""
-    flow = context.flow
-    (call, *others) = (flow.graph.calls[k] for k in calls)
+def captured(k: int, flow: Flow) -> Attention | None:
+    """The attention that call k runs one of PyTorch's GPU kernels for; None for other calls, and where more than its
+    result is read.
+    """
+    call = flow.graph.calls[k]
     names = GPU_TARGETS.get(call.target)
-    if others or names is None or call.outs[0] is None or outputs_of(calls, flow) != call.outs[:1]:
+    if names is None or call.outs[0] is None or outputs_of(frozenset((k,)), flow) != call.outs[:1]:
         return None
     given = dict(zip(names, call.args, strict=False)) | dict(call.kwargs)
     refs, scale = [given[n] for n in names[:3]], given.get("scale")
@@ -142,11 +144,15 @@ def _captured(calls: frozenset[int], context: Context) -> Attention | None:
     held = flow.producer.keys() | flow.inputs
     if not isinstance(head, int) or not (query.shape[:2] == key.shape[:2] and key.shape == value.shape):
         return None
-    if not _heads_inside(call, query.shape) or any(base_of(n, flow.producer) not in held for n in (query, key, value)):
+    layout, out = call.layouts[0], call.outs[0]
+    form = INSIDE if _heads_inside(call, query.shape) else HEADS_FIRST
+    if form == HEADS_FIRST and (layout is None or not layout.is_contiguous(out.shape)):
+        return None
+    if any(base_of(n, flow.producer) not in held for n in (query, key, value)):
         return None
     by = head**-0.5 if scale is None else float(scale)
     routine = next(p for p in REACHED if p.split(".")[0] in call.target) if mask is None else ""
-    return Attention((query, key, value), by, causal, call.outs[0], INSIDE, routine)
+    return Attention((query, key, value), by, causal, out, form, routine)
 
 
 def _on_cpu(calls: frozenset[int], context: Context) -> list[Candidate]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import DType
@@ -23,7 +23,7 @@ from interfuse.ir.layout import Layout, base_of, contiguous, view_of
 from interfuse.ir.node import Node
 from interfuse.ir.ops import MOVES
 from interfuse.passes.simplify import apply_rules, constant_of
-from interfuse.plan.attention import HEADS_FIRST, TURNED, Attention, hides_later, number_of
+from interfuse.plan.attention import HEADS_FIRST, TURNED, Attention, captured, hides_later, number_of
 from interfuse.plan.flow import OUTPUT, Flow
 
 PRODUCT = "aten.bmm.default"
@@ -46,11 +46,24 @@ def spelled_out(flow: Flow, layouts: Mapping[Node, Layout]) -> dict[frozenset[in
     """The attentions of the graph by their calls."""
     found: dict[frozenset[int], Attention] = {}
     for k in flow.needed:
-        if flow.graph.calls[k].target == PRODUCT:
-            one = _ending_with(k, flow, layouts)
-            if one is not None:
-                found[one[0]] = one[1]
+        target = flow.graph.calls[k].target
+        one = _ending_with(k, flow, layouts) if target == PRODUCT else _and_a_copy(k, flow)
+        if one is not None:
+            found[one[0]] = one[1]
     return found
+
+
+def _and_a_copy(k: int, flow: Flow) -> tuple[frozenset[int], Attention] | None:
+    """The attention that call k runs a kernel of PyTorch's for, with the copy after it that turns its result: where
+    queries lie heads first, so does the result, which kernels write turned as soon.
+    """
+    one = captured(k, flow)
+    if one is None or one.form != HEADS_FIRST:
+        return None
+    output, form = _result(one.output, one.output.shape, flow)
+    if form != TURNED:
+        return None
+    return frozenset((k, flow.producer[output])), replace(one, output=output, form=form, captured="")
 
 
 def _ending_with(k: int, flow: Flow, layouts: Mapping[Node, Layout]) -> tuple[frozenset[int], Attention] | None:
