@@ -194,13 +194,13 @@ def test_a_mask_of_positions_is_causality() -> None:
     assert len(step.operands) == 3
 
 
-@pytest.mark.parametrize("change", ["one earlier key", "one later key", "half"])
+@pytest.mark.parametrize("change", ["one earlier key", "one later key", "less"])
 def test_other_masks_of_positions_are_not(change: str) -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         q, k, v = halves(x)
         mask, place = causal_by_positions(), torch.arange(S)
-        if change == "half":
-            mask = mask * 0.5
+        if change == "less":
+            mask = mask.clamp(min=-1000.0)
         else:
             there = (place[:, None] == 7) & (place[None, :] == (3 if change == "one earlier key" else 20))
             mask = torch.where(there, -1.0, mask)

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from interfuse.cost.model import estimate
@@ -57,6 +56,11 @@ REACHED: Mapping[str, Mapping[str, float]] = {
 }
 """The same as providers: the share of the peak rate that each reaches (32 x 12 heads of 64, 512 queries, an H200), by
 the types that it takes.
+"""
+
+HIDDEN = -65504.0
+"""What is added to a score that nobody is to see, or less: for cuDNN, PyTorch makes it of what a mask of truth values
+hides.
 """
 
 MASKED = ("efficient.attention",)
@@ -214,8 +218,7 @@ def hides_later(mask: Node) -> bool:
     if found is None or not found.size:
         return False
     later = np.triu(np.ones((rows, rows), bool), 1)
-    least = ml_dtypes.finfo(mask.dtype.numpy).min
-    return bool((found[..., later] <= least).all() and (found[..., ~later] == 0).all())
+    return bool((found[..., later] <= HIDDEN).all() and (found[..., ~later] == 0).all())
 
 
 def _hides_nothing(mask: object, call: Call) -> bool:
