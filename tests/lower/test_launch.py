@@ -53,6 +53,12 @@ def test_a_thread_has_whole_columns_where_many_programs_add_up_narrow_ones(
     assert (kernel.family, [a.block for a in kernel.axes[-2:]], kernel.warps) == ("column", [64, 64], warps)
 
 
+@pytest.mark.parametrize(("outer", "family"), ((512, "column, streamed"), (16, "column")))
+def test_many_longer_columns_that_are_added_up_are_streamed(outer: int, family: str) -> None:
+    x = b.placeholder("x", F16, (outer, 128, 768))
+    assert cases.lowered([x], [b.reduce("sum", b.cast(x, F32), (1,))])[0].family == family
+
+
 def test_columns_of_a_unit_have_as_many_steps_on_their_way_as_it_holds() -> None:
     x = b.placeholder("x", F16, (2048, 4096))
     wide = b.cast(x, F32)

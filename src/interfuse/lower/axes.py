@@ -115,8 +115,10 @@ def column_axes(domain: Domain, target: Target, scanned: int, carried: int | Non
         return (*outer, *_scanned_axes(domain, target, scanned))
     # The more columns side by side, the longer the pieces that are read: as many as leave two programs a unit.
     few = cols <= target.tile_elements // target.lanes
-    # What is read once is streamed: several steps are under way while one is worked on.
-    held = cols <= min(HELD_TILE // target.lanes, target.row_elements) and (few or light or not narrow)
+    # What is read once is streamed: several steps are under way while one is worked on. So few columns that units have
+    # few programs are held: all rows are under way then.
+    sparse = light and wrap(domain.kept).hi < 4 * target.programs * target.lanes
+    held = cols <= min(HELD_TILE // target.lanes, target.row_elements) and (few or sparse or not narrow)
     tile = 2 * target.tile_elements if light else target.tile_elements
     most = (tile if few else HELD_TILE) // power(cols) if held else 4 * target.lanes
     lanes = lanes_for(domain.inner, most)
