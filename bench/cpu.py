@@ -44,6 +44,7 @@ from interfuse.base.record import Record
 from interfuse.capture.torch_types import to_torch
 from interfuse.driver.backend import Backend
 from interfuse.driver.options import read
+from interfuse.ir.node import Node
 from interfuse.plan.plan import KernelStep
 from interfuse.run.pool import SHARED
 from interfuse.tune.bench import summary
@@ -156,10 +157,19 @@ def phase_twin(function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> 
     launchers, failed = device.build((kernel,), current(), Record())
     if failed:
         return None
-    given = dict(zip((i.node for i in made.stages.graphs["capture"].inputs), inputs, strict=True))
+    given = _paired([i.node for i in made.stages.graphs["capture"].inputs], inputs)
     made_here = [p for p in kernel.params if p.mode == "out"]  # on pages of the pool, as the kernel's own results are
     outs = [SHARED.empty_strided(p.shape, p.strides, to_torch(p.dtype), current().pool_mib << 20) for p in made_here]
     return partial(launchers[kernel.name], [*(given[n] for n in step.inputs), *outs])
+
+
+def _paired(nodes: Sequence[Node], inputs: Sequence[torch.Tensor]) -> dict[Node, torch.Tensor]:
+    """An input of its type and shape for each node: a captured graph has inputs in the order in which they are used."""
+    left, found = list(inputs), {}
+    for node in nodes:
+        k = next(k for k, t in enumerate(left) if (to_torch(node.dtype), node.shape) == (t.dtype, tuple(t.shape)))
+        found[node] = left.pop(k)
+    return found
 
 
 def _bound(function: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> Work:

@@ -28,6 +28,7 @@ X, R, W = torch.randn(6, 4096), torch.randn(6, 4096), torch.randn(4096)
 CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], Callable[..., torch.Tensor]]] = {
     "softmax": (lambda x: torch.softmax(x, -1), (X,), lambda x: x),
     "layer_norm": (lambda x, r, w: F.layer_norm(x + r, (4096,), w), (X, R, W), lambda x, r, w: x + r + w),
+    "second first": (lambda x, w: F.layer_norm(w * 2 + x, (4096,)), (X, W), lambda x, w: x + w),
     "columns": (lambda x: x.var(0, correction=0), (X,), lambda x: x.sum(0)),
 }
 
