@@ -41,18 +41,27 @@ def concrete(node: Node, sizes: Mapping[str, int]) -> Node:
 MOST_KNOWN = 1 << 22
 """Elements of the largest value that `known` works out: more would take longer than a compile may."""
 
+MOST_NODES = 512
+"""Nodes that it works out for one value."""
+
 
 @functools.lru_cache(maxsize=32)
 def known(node: Node) -> np.ndarray | None:
     """The array of a node that no input goes into, such as a mask made of positions; None for any other node, and where
     a value on the way is large or of a size that changes between calls.
     """
-    for below in topological([node]):
+    stack, seen = [node], set[Node]()
+    while stack:  # most nodes have an input below: the first that is met ends this
+        below = stack.pop()
+        if below in seen:
+            continue
+        seen.add(below)
         counts = [d for d in below.shape if isinstance(d, int)]
         if below.op == "input" or TABLE[below.op].band == LIBRARY or len(counts) < len(below.shape):
             return None
-        if math.prod(counts) > MOST_KNOWN:
+        if math.prod(counts) > MOST_KNOWN or len(seen) > MOST_NODES:
             return None
+        stack += below.inputs
     return evaluate([node], {})[0]
 
 

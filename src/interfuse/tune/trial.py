@@ -182,13 +182,16 @@ def _agree(drawn: dict[Node, Any], layouts: Mapping[Node, Layout], sizes: Sizes)
     for node, tensor in drawn.items():
         if isinstance(tensor, torch.Tensor) and (held := known(node)) is not None:
             tensor.copy_(torch.from_numpy(np.ascontiguousarray(held.astype(_HOST.get(node.dtype.name, held.dtype)))))
-    chains = {}
-    for node in topological(list(drawn)):
-        if node in drawn and (found := _behind(node, drawn)) is not None:
-            chains[node] = found
-            for step in found[1]:
-                if step.op == "cast":
-                    drawn[found[0]].copy_(drawn[found[0]].to(to_torch(step.dtype)))
+    chains: dict[Node, tuple[Node, tuple[Node, ...]]] = {}
+    for node in drawn:
+        found = _behind(node, drawn)
+        while found is not None:
+            source, chain = chains[node] = found[0], (*found[1], *(chains[node][1] if node in chains else ()))
+            found = _behind(source, drawn)
+    for source, chain in chains.values():
+        for step in chain:
+            if step.op == "cast":
+                drawn[source].copy_(drawn[source].to(to_torch(step.dtype)))
     for node, (source, chain) in chains.items():
         tensor = drawn[source]
         for step in chain:
