@@ -9,6 +9,7 @@ import pytest
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.emit.triton import chained, emit
+from interfuse.ir import build as b
 from interfuse.ir.dtypes import BF16, F16, F32, F64, I64, U8, DType
 from interfuse.ir.index import evaluate, sym
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Param, Role, Store, Value
@@ -70,6 +71,16 @@ def test_carried_reductions(request: pytest.FixtureRequest) -> None:
 def test_short_rows_share_a_program(request: pytest.FixtureRequest) -> None:
     kernel, _ = cases.lowered(*cases.reduction_region(F64, 1000, 100))
     golden.check(request, emit(kernel).text)
+
+
+def test_two_sums_of_the_same_lanes_are_one() -> None:
+    x = b.placeholder("x", F32, (64, 1024))
+    variance, largest = b.reduce("variance", x, (1,), correction=0), b.reduce("max", x, (1,))
+    held = emit(cases.lowered([x], [b.apply("mul", x, b.spread_over(variance, x, (1,)))])[0]).text
+    assert "squares, left_out = tl.reduce((squared, centred), 0, plus_both)" in held
+    assert held.count("tl.sum(") == 1, "of all elements, for the mean"
+    exact = emit(cases.lowered([x], [b.apply("add", b.reduce("sum", x, (1,)), largest)])[0]).text
+    assert "plus_both" not in exact, "a sum and a maximum"
 
 
 # --- what a launch needs

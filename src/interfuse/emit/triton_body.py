@@ -28,6 +28,7 @@ from interfuse.emit.triton_reduce import (
     expsum,
     identity,
     moments,
+    paired,
 )
 from interfuse.emit.triton_steps import Piece, apart, held, pieces
 from interfuse.ir.index import Dim, symbols, wrap
@@ -84,6 +85,7 @@ class Body(Products):
 
     def statements(self, body: tuple[Stmt, ...]) -> None:
         """Write statements in order; a loop over a tile writes its body as it is, for the tile is there at once."""
+        pairs = paired(body, self.lanes)
         for k, s in enumerate(body):
             self._wait_before(s)
             if isinstance(s, Loop):
@@ -97,7 +99,11 @@ class Body(Products):
             elif isinstance(s, Let):
                 self._let(s)
             elif isinstance(s, Reduce):
-                if s.op in PLACES:
+                if s in pairs:
+                    self._pair(pairs[s], s)
+                elif s in pairs.values():
+                    continue  # it comes with its partner
+                elif s.op in PLACES:
                     self._place(s, self._masked(s), self._places(s))
                 else:
                     self.writer.line(f"{self._name(s.out)} = {self._reduced(s, self._masked(s))}")
@@ -133,6 +139,12 @@ class Body(Products):
         mask = self._mask({s.axis})
         found = self._operand(s.arg)
         return f"tl.where({mask}, {found}, {identity(s.op, s.arg.dtype)})" if mask else found
+
+    def _pair(self, s: Reduce, other: Reduce) -> None:
+        """Two sums at once: warps that share a row wait for each other once."""
+        lane, plus = self.lanes[s.axis], self._note_helpers("plus_both")
+        names, found = f"{self._name(s.out)}, {self._name(other.out)}", f"({self._masked(s)}, {self._masked(other)})"
+        self.writer.line(f"{names} = tl.reduce({found}, {lane.dim}, {plus}{', keep_dims=True' * (lane.rank > 1)})")
 
     def _reduced(self, s: Reduce, argument: str) -> str:
         """The reduction of `argument` across the lanes of its axis.
@@ -222,17 +234,20 @@ class Body(Products):
         carried = [s for s in body if isinstance(s, Reduce) and s.axis == loop.axis]
         joint, self._loop = self._joint(carried), loop
         stepped: set[str] = set()
-        for inside in body:
-            if isinstance(inside, Reduce) and inside in joint:
-                self._lines(line for line in joint[inside].step if joint[inside].before[0] not in stepped)
-                stepped.add(joint[inside].before[0])
-            elif isinstance(inside, Reduce) and inside in carried:
+        for along, several in itertools.groupby(body, lambda s: s in carried):
+            if not along:
+                self.statements(tuple(several))
+                continue
+            for inside in several:
+                assert isinstance(inside, Reduce)
+                if inside in joint:
+                    self._lines(line for line in joint[inside].step if joint[inside].before[0] not in stepped)
+                    stepped.add(joint[inside].before[0])
+                    continue
                 name, part = self._name(inside.out), self._masked(inside)
                 if inside.op in PLACES:
                     name, part = f"{name}_best, {name}", f"{part}, {self._places(inside)}"
                 self.writer.line(f"{name} = {self._note_helpers(COMBINE[inside.op]).format(name, part)}")
-            else:
-                self.statements((inside,))
         inner, self.writer, self._looked_up = self.writer, outer, known
         self._loop = None
         self._step(loop, self.lanes[loop.axis])

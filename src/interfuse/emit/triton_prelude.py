@@ -346,6 +346,10 @@ def codes_near(x, d, least, most):
 def plus(a, b):
     return a + b
 """,
+    "plus_both": """
+def plus_both(a, b, c, d):
+    return a + c, b + d
+""",
     "times": """
 def times(a, b):
     return a * b

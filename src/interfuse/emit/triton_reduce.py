@@ -8,7 +8,7 @@ the end, in a fixed order.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ from interfuse.emit import triton_prelude as prelude
 from interfuse.emit.triton_lanes import Lane
 from interfuse.ir.dtypes import F32, DType
 from interfuse.ir.index import Dim, wrap
-from interfuse.lower.kernel import MOMENTS, Axis, Kernel, Let, Reduce, Role, Stmt, Value, operands, walk
+from interfuse.lower.kernel import MOMENTS, PART, Axis, Kernel, Let, Reduce, Role, Stmt, Value, operands, walk
 from interfuse.lower.target import LONG_STEP, ROWS_AT_ONCE
 
 JOINS = {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min"}
@@ -109,6 +109,35 @@ class Carried:
 def distinct(carried: Iterable[Carried]) -> list[Carried]:
     """Everything that is carried, once."""
     return list({made.before: made for made in carried}.values())
+
+
+def paired(body: Sequence[Stmt], lanes: Mapping[str, Lane]) -> dict[Reduce, Reduce]:
+    """Sums along a tile that add up in the same lanes and can be one, two and two: the second's partner is the first,
+    which nothing needs before. Where a program holds several rows, its warps have their own and hardly wait for each
+    other.
+    """
+    found: dict[Reduce, Reduce] = {}
+    for k, s in enumerate(body):
+        if not isinstance(s, Reduce) or s in found or not _alone(s, lanes):
+            continue
+        for later in body[k + 1 :]:
+            if isinstance(later, Reduce) and _adds(s) == _adds(later) != ():
+                found[later] = s
+            if not isinstance(later, Let) or s.out in later.args:
+                break
+    return found
+
+
+def _alone(s: Reduce, lanes: Mapping[str, Lane]) -> bool:
+    """True for a reduction along a tile, not of parts, in a program that has one row."""
+    others = [lanes[a].axis for a in s.arg.axes if a in lanes and a != s.axis]
+    tile = s.axis in lanes and s.axis != PART and lanes[s.axis].axis.role is Role.TILE
+    return tile and all(a.block == 1 for a in others)
+
+
+def _adds(s: Reduce) -> tuple[object, ...]:
+    """What two sums that can be one have in common; () for what is no such sum."""
+    return (s.axis, s.scope, s.arg.axes, s.arg.dtype) if s.op == "sum" and s.arg.dtype.is_float else ()
 
 
 def _at_once(axis: Axis, kernel: Kernel) -> bool:
