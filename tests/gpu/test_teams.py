@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from interfuse.driver.backend import Backend
 from interfuse.driver.options import read
+from interfuse.plan import planner
 from tests.judge import judge
 
 pytestmark = [
@@ -29,9 +30,12 @@ def group_norm(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tenso
 
 
 def compiled(f: Callable[..., Any], *inputs: torch.Tensor) -> Callable[..., Any]:
+    """The function with a kernel of teams, whatever is predicted of several kernels that do the same."""
     backend = Backend(read(None, {"race": False}))
     run = torch.compile(f, backend=backend, dynamic=False)
-    run(*inputs)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planner, "in_parts", lambda calls, context: ())
+        run(*inputs)
     assert not [e.facts for r in backend.records for e in r.of("fallback")]
     chosen = [r.choice.label for c in backend.compiled if c.plan for r in c.plan.regions]
     assert chosen == ["fused: row, in teams"], chosen
