@@ -74,12 +74,21 @@ def batches(x: torch.Tensor) -> torch.Tensor:
     return torch.bmm((torch.bmm(q, k.transpose(1, 2)) * 0.25).softmax(-1), v)
 
 
+def by_hand_unfolded(x: torch.Tensor) -> torch.Tensor:
+    """A softmax by its parts."""
+    q, k, v = halves(x)
+    scores = q @ k.transpose(-1, -2)
+    weights = (scores - scores.amax(-1)[..., None]).exp()
+    return (weights / weights.sum(-1)[..., None]) @ v
+
+
 SPELLED: list[tuple[Made, str]] = [
     (masked, "turned"),
     (by_hand, "turned"),
     (scaled_before, "heads first"),
     (softmax_in_f32, "heads first"),
     (batches, "heads first"),
+    (by_hand_unfolded, "heads first"),
 ]
 
 
@@ -135,14 +144,51 @@ def dropped(x: torch.Tensor) -> torch.Tensor:
     return F.dropout((q @ k.transpose(-1, -2)).softmax(-1), 0.5) @ v
 
 
+def summed_over_queries(x: torch.Tensor) -> torch.Tensor:
+    """Rows are as long as columns here: each weight is divided by the sum of another row."""
+    q, k, v = halves(x)
+    scores = q @ k.transpose(-1, -2)
+    weights = (scores - scores.amax(-1)[..., None]).exp()
+    return (weights / weights.sum(-1)[:, :, None, :]) @ v
+
+
+def heads_as_keys(x: torch.Tensor) -> torch.Tensor:
+    """Weights whose order is kept, read in rows of H times as many keys."""
+    q, k, v = (t[:, :, :D] for t in halves(x))
+    weights = (q @ k.transpose(-1, -2)).softmax(-1)
+    return weights.reshape(B, D, H * D) @ v.reshape(B, H * D, D)
+
+
 def scaled_values(x: torch.Tensor) -> torch.Tensor:
     q, k, v = halves(x)
     return (q @ k.transpose(-1, -2)).softmax(-1) @ (v * 2)
 
 
-@pytest.mark.parametrize("f", [weights_read, hidden_by_inputs, over_queries, no_softmax, dropped])
+@pytest.mark.parametrize(
+    "f",
+    [
+        weights_read,
+        hidden_by_inputs,
+        over_queries,
+        no_softmax,
+        dropped,
+        summed_over_queries,
+        heads_as_keys,
+    ],
+)
 def test_other_things_are_left(f: Made) -> None:
     assert not attentions(planned(f, torch.randn(B, S, 3 * H * D)))
+
+
+@pytest.mark.parametrize(("given", "dtype"), [(1.7, torch.int32), (0.25, torch.bool)], ids=["int", "bool"])
+def test_a_scale_is_what_its_type_makes_of_it(given: float, dtype: torch.dtype) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        q, k, v = halves(x)
+        return (q @ k.transpose(-1, -2) * torch.full((), given).to(dtype).float()).softmax(-1) @ v
+
+    (region,) = attentions(planned(f, torch.randn(B, S, 3 * H * D)))
+    step = next(s for c in region.candidates for s in c.steps if isinstance(s, ProviderStep))
+    assert dict(step.attrs)["scale"] == torch.full((), given).to(dtype).float().item()
 
 
 def biased(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:

@@ -16,11 +16,12 @@ import numpy as np
 
 from interfuse.cost.model import estimate
 from interfuse.cost.traffic import moved_bytes
-from interfuse.ir.evaluate import known
+from interfuse.ir import build as b
+from interfuse.ir.evaluate import evaluate, known
 from interfuse.ir.graph import Call, Ref
 from interfuse.ir.index import Dim, at_sizes
 from interfuse.ir.layout import base_of, contiguous
-from interfuse.ir.node import Node
+from interfuse.ir.node import Node, make
 from interfuse.passes.simplify import constant_of
 from interfuse.plan.candidates import Context, library_candidate, outputs_of
 from interfuse.plan.flow import Flow
@@ -204,9 +205,19 @@ def operands_of(call: Call) -> tuple[Node, ...] | None:
 
 def number_of(node: Node) -> float | int | bool | None:
     """The one number that all elements are, however they came by their shape and type; None where they differ."""
+    changes = []
     while node.op in ("cast", "expand", "reshape", "copy", "round"):
+        if node.op in ("cast", "round"):
+            changes.append(node)
         node = node.inputs[0]
-    return constant_of(node)
+    number = constant_of(node)
+    if number is None or not changes:
+        return number
+    one = b.constant(number, node.dtype)
+    for change in reversed(changes):  # each may round it: a half is 0 as an integer
+        one = make(change.op, (one,), change.dtype, (), **dict(change.attrs))
+    found: float | int | bool = evaluate([one], {})[0].item()
+    return found
 
 
 def hides_later(mask: Node) -> bool:

@@ -76,6 +76,8 @@ def _ending_with(k: int, flow: Flow, layouts: Mapping[Node, Layout]) -> tuple[fr
     if first is None or flow.graph.calls[first].target != PRODUCT:
         return None
     batch, heads, rows, keys = scores.shape
+    if not scores.product.shape == last.inputs[0].shape == (product((batch, heads)), rows, keys):
+        return None  # scores or weights go into a product by other rows than the softmax has
     head, wide = scores.product.inputs[0].shape[-1], last.shape[-1]
     if not isinstance(head, int) or head != wide:
         return None
@@ -87,7 +89,7 @@ def _ending_with(k: int, flow: Flow, layouts: Mapping[Node, Layout]) -> tuple[fr
         _given(_origins(scores.product.inputs[1], flow), many, True, output.dtype, flow, layouts),
         _given(plain, many, False, output.dtype, flow, layouts),
     ]
-    causal = scores.mask is not None and hides_later(scores.mask)
+    causal = scores.mask is not None and scores.mask.shape[-2:] == (rows, keys) and hides_later(scores.mask)
     if scores.mask is not None and not causal:  # as it was made last: row by row
         added = reversed([(n, times) for n, times in _origins(scores.mask, flow) if times == 1.0])
         given.append(_given(added, scores.shape, False, output.dtype, flow, layouts) if scores.safe else None)
@@ -109,28 +111,37 @@ def _plain(node: Node) -> Node:
     return node
 
 
-def _unspread(node: Node) -> Node:
-    while node.op in ("expand", "reshape"):
-        node = node.inputs[0]
-    return node
+def _of_rows(node: Node) -> Node:
+    """The reduction along the last dimension that stands beside each element of its row; the node itself where it is
+    none that stands so.
+    """
+    kept = node
+    while kept.op == "expand":
+        kept = kept.inputs[0]
+    found = kept
+    while found.op == "reshape":
+        found = found.inputs[0]
+    beside = found.op in ("max", "sum") and kept.shape == (*found.shape, 1)
+    return found if beside and found.attr("axes") == (len(found.shape),) else node
 
 
 def _scores(weights: Node) -> _Scores | None:
     """What the weights are a softmax of, along the last dimension, where that is a product times a number."""
-    node, safe = _plain(weights), False
+    node, seen = _plain(weights), None
     if node.op == "where" and constant_of(node.inputs[1]) == 0:  # for rows that see nothing
-        hidden = _unspread(node.inputs[0])
-        if hidden.op != "eq" or _unspread(hidden.inputs[0]).op != "max" or constant_of(hidden.inputs[1]) != -math.inf:
+        hidden = node.inputs[0]
+        while hidden.op == "expand":
+            hidden = hidden.inputs[0]
+        if hidden.op != "eq" or constant_of(hidden.inputs[1]) != -math.inf:
             return None
-        node, safe = _plain(node.inputs[2]), True
+        node, seen = _plain(node.inputs[2]), _of_rows(hidden.inputs[0])
     if node.op != "div":
         return None
-    weight, total = node.inputs[0], _unspread(node.inputs[1])
+    weight, total = node.inputs[0], _of_rows(node.inputs[1])
     if weight.op != "exp" or weight.inputs[0].op != "sub" or total.op != "sum" or total.inputs[0] is not weight:
         return None
-    scores, most = weight.inputs[0].inputs[0], _unspread(weight.inputs[0].inputs[1])
-    along = (len(scores.shape) - 1,)
-    if most.op != "max" or most.inputs[0] is not scores or not most.attr("axes") == total.attr("axes") == along:
+    scores, most = weight.inputs[0].inputs[0], _of_rows(weight.inputs[0].inputs[1])
+    if most.op != "max" or most.inputs[0] is not scores or seen not in (None, most):
         return None
     shape = scores.shape if len(scores.shape) == 4 else (scores.shape[0], 1, *scores.shape[1:])
     scale, node = _times(scores)
@@ -140,7 +151,7 @@ def _scores(weights: Node) -> _Scores | None:
         at = next((k for k, (_, n) in enumerate(sides) if n.op == "library"), None)
         if at is not None:
             mask, (scale, node) = node.inputs[1 - at], sides[at]
-    return _Scores(node, scale, shape, mask, safe) if node.op == "library" and len(shape) == 4 else None
+    return _Scores(node, scale, shape, mask, seen is not None) if node.op == "library" and len(shape) == 4 else None
 
 
 def _times(node: Node) -> tuple[float, Node]:
