@@ -159,6 +159,24 @@ def heads_as_keys(x: torch.Tensor) -> torch.Tensor:
     return weights.reshape(B, D, H * D) @ v.reshape(B, H * D, D)
 
 
+CODES = torch.float8_e4m3fn
+
+
+def coded_queries(x: torch.Tensor) -> torch.Tensor:
+    q, k, v = halves(x)
+    return (q.to(CODES).float() @ k.transpose(-1, -2)).softmax(-1) @ v
+
+
+def coded_weights(x: torch.Tensor) -> torch.Tensor:
+    q, k, v = halves(x)
+    return (q @ k.transpose(-1, -2)).softmax(-1).to(CODES).float() @ v
+
+
+def coded_values(x: torch.Tensor) -> torch.Tensor:
+    q, k, v = halves(x)
+    return (q @ k.transpose(-1, -2)).softmax(-1) @ v.to(CODES).float()
+
+
 def scaled_values(x: torch.Tensor) -> torch.Tensor:
     q, k, v = halves(x)
     return (q @ k.transpose(-1, -2)).softmax(-1) @ (v * 2)
@@ -264,6 +282,18 @@ def test_values_are_scaled_before() -> None:
     x = torch.randn(B, S, 3 * H * D)
     _, _, value = evaluate(list(step.operands), {given: x.numpy()})
     np.testing.assert_array_equal(value, 2 * halves(x)[2].numpy())
+
+
+def test_codes_are_not_looked_through() -> None:
+    """What is rounded to 8 bits is read rounded."""
+    assert not attentions(planned(coded_weights, torch.randn(B, S, 3 * H * D)))
+    for f, coded in ((coded_queries, 0), (coded_values, 2)):
+        x = torch.randn(B, S, 3 * H * D)
+        plan = planned(f, x)
+        for region in attentions(plan):
+            step = next(s for c in region.candidates for s in c.steps if isinstance(s, ProviderStep))
+            held = evaluate([step.operands[coded]], {plan.graph.inputs[0].node: x.numpy()})[0]
+            np.testing.assert_array_equal(held, halves(x)[coded].to(CODES).float().numpy())
 
 
 def test_a_mask_of_zeros_is_none_on_a_cpu() -> None:

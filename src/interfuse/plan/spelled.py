@@ -106,9 +106,17 @@ def _ending_with(k: int, flow: Flow, layouts: Mapping[Node, Layout]) -> tuple[fr
 
 def _plain(node: Node) -> Node:
     """What is behind movements that keep the order, copies, and changes of floating type."""
-    while node.op in ("reshape", "copy", "round") or (node.op == "cast" and node.inputs[0].dtype.is_float):
+    while node.op == "reshape" or _stays(node):
         node = node.inputs[0]
     return node
+
+
+def _stays(node: Node) -> bool:
+    """True for copies and changes of floating type: a rounding of 16 bits may be left out, one to codes may not."""
+    wide = all(n.dtype.is_float and n.dtype.bytes > 1 for n in (node, *node.inputs))
+    if node.op == "round":
+        return node.attr("to") in ("f16", "bf16")
+    return node.op == "copy" or (node.op == "cast" and wide)
 
 
 def _of_rows(node: Node) -> Node:
@@ -209,7 +217,7 @@ def _origins(node: Node, flow: Flow) -> Iterator[tuple[Node, float]]:
     below: Iterator[tuple[Node, float]] = iter(())
     if node.op in MOVES:
         below = ((_moved(node, n), times) for n, times in _origins(node.inputs[0], flow))
-    elif node.op in ("copy", "round") or (node.op == "cast" and node.inputs[0].dtype.is_float):
+    elif _stays(node):
         below = _origins(node.inputs[0], flow)
     elif (number := _number(node)) is not None:
         at, by = number
