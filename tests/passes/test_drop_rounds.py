@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from interfuse.ir import build as b
-from interfuse.ir.dtypes import BOOL, F16, F32, I8, I64
+from interfuse.ir.dtypes import BOOL, F8E5M2, F16, F32, I8, I64
 from interfuse.ir.graph import Graph, Input, Output
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node, make, topological
@@ -56,3 +56,16 @@ def test_chains_of_roundings_go_together() -> None:
     again = b.rounded(b.apply("mul", R, R), F16)
     assert _rounds(b.cast(again, F16)) == 0
     assert _rounds(b.cast(again, I64)) == 2
+
+
+def test_a_rounding_that_is_seen_stays_behind_one_that_is_not() -> None:
+    """x.to(float8).half(): the half's own rounding changes nothing, that of the code does."""
+    coded = b.rounded(b.apply("exp", X), F8E5M2)
+    half = b.cast(b.rounded(coded, F16), F16)
+    assert _rounds(b.cast(coded, F8E5M2), half) == 1
+    graph = Graph(
+        (Input(X, contiguous(X.shape)),),
+        (),
+        tuple(Output(o, contiguous(o.shape)) for o in (b.cast(coded, F8E5M2), half)),
+    )
+    assert drop_rounds(graph).outputs[1].node is b.cast(coded, F16)

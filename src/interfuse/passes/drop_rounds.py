@@ -37,4 +37,10 @@ def seen_by_discrete(roots: tuple[Node, ...]) -> set[Node]:
 def drop_rounds(graph: Graph) -> Graph:
     """The graph without the roundings that no discrete operator sees."""
     seen = seen_by_discrete(graph.roots())
-    return rewrite(graph, lambda old, new: new.inputs[0] if new.op == "round" and old not in seen else None)
+
+    def dropped(old: Node, new: Node) -> Node | None:
+        # `new` may already be what stood behind `old`: another rounding, which is asked about as itself.
+        own = old.op == new.op == "round" and old.attr("to") == new.attr("to")
+        return new.inputs[0] if own and old not in seen else None
+
+    return rewrite(graph, dropped)
