@@ -16,6 +16,7 @@ from interfuse.driver.backend import Backend
 from interfuse.driver.options import read
 from interfuse.plan.plan import Region
 from interfuse.run.providers import PROVIDERS, available
+from tests.attentions import HEADS, batches, by_hand, halves, masked, scaled_before
 from tests.judge import judge
 
 pytestmark = [
@@ -23,35 +24,9 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
 ]
 
-B, H, S, D = 2, 4, 160, 64
+B, H, S, D = 2, HEADS, 160, 64
 ROUTINES = ("cudnn.attention", "flash.attention", "efficient.attention")
 Made = Callable[[torch.Tensor], torch.Tensor]
-
-
-def halves(x: torch.Tensor) -> list[torch.Tensor]:
-    return list(x.view(B, S, 3, H, D).permute(2, 0, 3, 1, 4).unbind(0))
-
-
-def masked(x: torch.Tensor) -> torch.Tensor:
-    """As BERT's under Dynamo: a mask that hides nothing, of columns, so that PyTorch spells attention out."""
-    q, k, v = halves(x)
-    mask = (torch.arange(S, device=x.device) + 0 >= 0)[None, None, :, None].expand(B, -1, S, S)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).reshape(B, S, H * D)
-
-
-def by_hand(x: torch.Tensor) -> torch.Tensor:
-    q, k, v = halves(x)
-    return ((q @ k.transpose(-1, -2) / math.sqrt(D)).softmax(-1) @ v).transpose(1, 2).reshape(B, S, H * D)
-
-
-def scaled_before(x: torch.Tensor) -> torch.Tensor:
-    q, k, v = halves(x)
-    return torch.softmax((q * 0.3) @ (k.transpose(-1, -2) * 0.5), dim=-1) @ v
-
-
-def batches(x: torch.Tensor) -> torch.Tensor:
-    q, k, v = (t.reshape(B * H, S, D) for t in halves(x))
-    return torch.bmm((torch.bmm(q, k.transpose(1, 2)) * 0.25).softmax(-1), v)
 
 
 def captured(x: torch.Tensor) -> torch.Tensor:

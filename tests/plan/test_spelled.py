@@ -21,8 +21,9 @@ from interfuse.driver.device import absent
 from interfuse.driver.options import read
 from interfuse.ir.evaluate import evaluate
 from interfuse.plan.plan import Plan, ProviderStep, Region
+from tests.attentions import HEADS, batches, by_hand, halves, hidden_nowhere, masked, scaled_before
 
-B, H, S, D = 2, 3, 40, 16
+B, H, S, D = 2, HEADS, 40, 16
 Made = Callable[..., torch.Tensor]
 
 
@@ -40,38 +41,9 @@ def attentions(plan: Plan) -> list[Region]:
     return [r for r in plan.regions if r.name == "attention"]
 
 
-def halves(x: torch.Tensor) -> list[torch.Tensor]:
-    """Query, key and value out of one tensor, as a projection gives them."""
-    return list(x.view(B, S, 3, H, D).permute(2, 0, 3, 1, 4).unbind(0))
-
-
-def hidden_nowhere() -> torch.Tensor:
-    return (torch.arange(S) + 0 >= 0)[None, None, :, None].expand(B, -1, S, S)
-
-
-def masked(x: torch.Tensor) -> torch.Tensor:
-    q, k, v = halves(x)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=hidden_nowhere()).transpose(1, 2).reshape(B, S, H * D)
-
-
-def by_hand(x: torch.Tensor) -> torch.Tensor:
-    q, k, v = halves(x)
-    return ((q @ k.transpose(-1, -2) / math.sqrt(D)).softmax(-1) @ v).transpose(1, 2).reshape(B, S, H * D)
-
-
-def scaled_before(x: torch.Tensor) -> torch.Tensor:
-    q, k, v = halves(x)
-    return torch.softmax((q * 0.3) @ (k.transpose(-1, -2) * 0.5), dim=-1) @ v
-
-
 def softmax_in_f32(x: torch.Tensor) -> torch.Tensor:
     q, k, v = halves(x)
     return (q @ k.transpose(-1, -2) * 0.2).softmax(-1, dtype=torch.float32).to(q.dtype) @ v
-
-
-def batches(x: torch.Tensor) -> torch.Tensor:
-    q, k, v = (t.reshape(B * H, S, D) for t in halves(x))
-    return torch.bmm((torch.bmm(q, k.transpose(1, 2)) * 0.25).softmax(-1), v)
 
 
 def by_hand_unfolded(x: torch.Tensor) -> torch.Tensor:
@@ -316,7 +288,7 @@ def test_a_mask_that_layers_share_is_no_buffer() -> None:
     """A mask of zeros is made once, in the type of the model, and read by every layer."""
 
     def f(x: torch.Tensor) -> torch.Tensor:
-        mask = hidden_nowhere()
+        mask = hidden_nowhere(x)
         for _ in range(2):
             q, k, v = halves(x)
             x = F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).reshape(B, S, H * D)

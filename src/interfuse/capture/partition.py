@@ -8,6 +8,7 @@ does. Such a value is saved, as eager saves it.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -29,35 +30,20 @@ def partition(
     results = output.args[0][:num_fwd_outputs]  # type: ignore[index]
     forward = _above([n for n in results if isinstance(n, torch.fx.Node)])
     compared = [n for n in joint.graph.nodes if n.target in _COMPARE and n not in forward]
-    for node in _nearest([a for n in compared for a in n.all_input_nodes], forward):
+    # Of the forward pass, what lies nearest above a comparison.
+    for node in _above([a for n in compared for a in n.all_input_nodes], until=forward) & forward:
         if node.op == "call_function":
             node.meta.setdefault("recompute", CheckpointPolicy.MUST_SAVE)
     return min_cut_rematerialization_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **more)
 
 
-def _above(nodes: list[torch.fx.Node]) -> set[torch.fx.Node]:
-    """The nodes, and all that they are computed from."""
+def _above(nodes: list[torch.fx.Node], until: Collection[torch.fx.Node] = ()) -> set[torch.fx.Node]:
+    """The nodes, and all that they are computed from; what those `until` are computed from only where it is met too."""
     found: set[torch.fx.Node] = set()
     stack = list(nodes)
     while stack:
         node = stack.pop()
         if node not in found:
             found.add(node)
-            stack += node.all_input_nodes
-    return found
-
-
-def _nearest(nodes: list[torch.fx.Node], forward: set[torch.fx.Node]) -> set[torch.fx.Node]:
-    """The values of the forward pass from which the nodes are computed without another one between."""
-    found: set[torch.fx.Node] = set()
-    seen: set[torch.fx.Node] = set()
-    stack = list(nodes)
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            if node in forward:
-                found.add(node)
-            else:
-                stack += node.all_input_nodes
+            stack += () if node in until else node.all_input_nodes
     return found

@@ -103,7 +103,7 @@ def attention_candidates(calls: frozenset[int], context: Context, found: Attenti
 
 def _on_gpu(found: Attention, calls: frozenset[int], context: Context) -> list[Candidate]:
     graph, sizes = context.flow.graph, context.sizes
-    query, key, *others = found.operands
+    query, key, _, *masks = found.operands
     rows, keys, head = query.shape[-2], key.shape[-2], query.shape[-1]
     if not isinstance(head, int) or head % STEP or head > WIDEST_HEAD or (found.causal and rows != keys):
         return []
@@ -116,7 +116,7 @@ def _on_gpu(found: Attention, calls: frozenset[int], context: Context) -> list[C
         rate = reached.get(query.dtype.name)
         if rate is None or provider == found.captured or provider in context.unavailable:
             continue
-        if others[1:] and provider not in MASKED:
+        if masks and provider not in MASKED:
             continue
         took = estimate(moved, flops, 1, context.profile, reached=rate, dtype=query.dtype.name)
         step = ProviderStep(provider, found.operands, found.output, attrs, layout)
