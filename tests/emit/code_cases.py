@@ -29,6 +29,31 @@ def codes(
     return b.cast(b.apply("rint", near) if dtype is I8 else near, dtype)
 
 
+def normed(x: Node, weight: Node | None = None) -> Node:
+    """x over the root mean square of each row, times a weight where there is one."""
+    mean = b.reduce("mean", b.apply("mul", x, x, hint="power"), (1,), True)
+    scaled = b.apply("mul", x, b.expand(b.apply("rsqrt", b.apply("add", mean, b.like(1e-6, mean))), x.shape))
+    return scaled if weight is None else b.apply("mul", scaled, b.broadcast(weight, x.shape))
+
+
+def check_normed(device: str) -> None:
+    """Codes of normed rows, whose largest element is found beside their norm, are those of float32 or a neighbour of
+    theirs.
+    """
+    x, w = b.placeholder("x", F32, (9, COLS)), b.placeholder("w", F32, (COLS,))
+    outputs = [codes(normed(x, w), I8)]
+    kernel, _ = cases.lowered([x, w], outputs)
+    assert "plus_and_max" in emit(kernel).text
+    values, weight = rows(), np.linspace(-2, 2, COLS, dtype=np.float32)
+    (got,) = cases.run(kernel, [values, weight], device)
+    with np.errstate(all="ignore"):
+        (wanted,) = evaluate(outputs, {x: values, w: weight})
+    real = [0, 1, 7, 8]  # squares of the others are no numbers, or give a norm of 0
+    apart = np.abs(got[real].astype(int) - wanted[real])
+    assert apart.max() <= 1 and (apart != 0).mean() < 1e-3
+    assert not got[4].any() and not got[5].any(), "zeros over 0, and NaN, are code 0"
+
+
 def rows() -> np.ndarray:
     """A row of each kind that a scale can make trouble with."""
     x = np.random.default_rng(3).standard_normal((9, COLS)).astype(np.float32)

@@ -51,14 +51,18 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 @pytest.fixture(scope="module", autouse=True)
 def _pairs_of_sums() -> Iterator[None]:
-    """Two sums at once add up as the interpreter's one: a GPU's lanes do not add one element after the other."""
+    """Sums at once, or one and a maximum, add up as the interpreter's one: a GPU's lanes do not add one element after
+    the other.
+    """
     from triton.runtime.interpreter import ReduceOps
 
     plain = ReduceOps.generic_reduce
 
     def reduce(self: ReduceOps, operands: tuple[object, ...]) -> list[object]:
-        pair = self.combine_fn.fn.__name__ == "plus_both"
-        return [self.sum(x) for x in operands] if pair else plain(self, operands)
+        name = self.combine_fn.fn.__name__
+        if name == "plus_and_max":
+            return [self.sum(operands[0]), self.min_max(operands[1], val_reduce_op=np.max)]
+        return [self.sum(x) for x in operands] if name == "plus_both" else plain(self, operands)
 
     ReduceOps.generic_reduce = reduce
     yield
@@ -205,6 +209,7 @@ def test_odd_rows_held_in_vectors(cols: int) -> None:
 
 def test_codes_of_rows_over_their_largest_element() -> None:
     code_cases.check(I8, "cpu")
+    code_cases.check_normed("cpu")
 
 
 SIZES = ((1, 24, 200), (1, 77, 130), (3, 33, 70), (16, 64, 64), (7, 140, 65), (2, 16, 16), (17, 70, 65), (70, 33, 130))

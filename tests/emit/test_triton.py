@@ -79,8 +79,10 @@ def test_two_sums_of_the_same_lanes_are_one() -> None:
     held = emit(cases.lowered([x], [b.apply("mul", x, b.spread_over(variance, x, (1,)))])[0]).text
     assert "squares, left_out = tl.reduce((squared, centred), 0, plus_both)" in held
     assert held.count("tl.sum(") == 1, "of all elements, for the mean"
-    exact = emit(cases.lowered([x], [b.apply("add", b.reduce("sum", x, (1,)), largest)])[0]).text
-    assert "plus_both" not in exact, "a sum and a maximum"
+    apart = emit(cases.lowered([x], [b.apply("sub", b.reduce("sum", x, (1,)), largest)])[0]).text
+    assert "sum, max = tl.reduce((x, x), 0, plus_and_max)" in apart, "a sum and a maximum"
+    least = emit(cases.lowered([x], [b.apply("sub", b.reduce("min", x, (1,)), largest)])[0]).text
+    assert "plus_and_max" not in least and least.count("tl.reduce(") == 2
 
 
 # --- what a launch needs

@@ -115,6 +115,7 @@ def test_odd_rows_held_in_vectors(dtype: DType, cols: int) -> None:
 
 def test_codes_of_rows_over_their_largest_element() -> None:
     code_cases.check(I8, "cuda")
+    code_cases.check_normed("cuda")
     if torch.cuda.get_device_capability() >= (8, 9):
         code_cases.check(F8E4M3, "cuda")
 

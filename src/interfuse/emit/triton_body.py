@@ -141,10 +141,12 @@ class Body(Products):
         return f"tl.where({mask}, {found}, {identity(s.op, s.arg.dtype)})" if mask else found
 
     def _pair(self, s: Reduce, other: Reduce) -> None:
-        """Two sums at once: warps that share a row wait for each other once."""
-        lane, plus = self.lanes[s.axis], self._note_helpers("plus_both")
+        """Two reductions at once: warps that share a row wait for each other once."""
+        if s.op == "max":
+            s, other = other, s
+        lane, join = self.lanes[s.axis], self._note_helpers("plus_and_max" if other.op == "max" else "plus_both")
         names, found = f"{self._name(s.out)}, {self._name(other.out)}", f"({self._masked(s)}, {self._masked(other)})"
-        self.writer.line(f"{names} = tl.reduce({found}, {lane.dim}, {plus}{', keep_dims=True' * (lane.rank > 1)})")
+        self.writer.line(f"{names} = tl.reduce({found}, {lane.dim}, {join}{', keep_dims=True' * (lane.rank > 1)})")
 
     def _reduced(self, s: Reduce, argument: str) -> str:
         """The reduction of `argument` across the lanes of its axis.

@@ -116,11 +116,25 @@ def _bound(s: Let, makers: Mapping[Value, Let | Reduce]) -> float | None:
         return None
     part, top = _constant(made.args[1], makers), makers.get(made.args[0])
     if isinstance(top, Let) and top.op == "maximum":  # with a least divisor
-        top = next((m for a in top.args if isinstance(m := makers.get(a), Reduce)), None)
-    size = makers.get(top.arg) if isinstance(top, Reduce) and top.op == "max" else None
-    if part is None or part <= 0 or not isinstance(size, Let) or size.op != "abs" or size.args[0] != x:
+        top = next((m for a in top.args if (m := makers.get(a)) is not None and _is_largest(m, x, makers)), None)
+    if part is None or part <= 0 or not _is_largest(top, x, makers):
         return None
     return (part if made.op == "div" else 1 / part) / ROUNDED
+
+
+def _is_largest(top: Let | Reduce | None, x: Value, makers: Mapping[Value, Let | Reduce]) -> bool:
+    """True for the largest |x| of a row, or the largest |y| times an inverse root where x is y times the same one: a
+    row that is scaled after its largest element is found.
+    """
+    if isinstance(top, Reduce):
+        size = makers.get(top.arg) if top.op == "max" else None
+        return isinstance(size, Let) and size.op == "abs" and size.args[0] == x
+    scaled = makers.get(x)
+    if top is None or top.op != "mul" or not isinstance(scaled, Let) or scaled.op != "mul":
+        return False
+    below, by = makers.get(top.args[0]), makers.get(top.args[1])
+    inverse = isinstance(by, Let) and by.op == "rsqrt" and top.args[1] == scaled.args[1]
+    return inverse and isinstance(below, Reduce) and _is_largest(below, scaled.args[0], makers)
 
 
 def _constant(value: Value, makers: Mapping[Value, Let | Reduce]) -> float | None:

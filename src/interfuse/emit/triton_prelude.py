@@ -350,6 +350,10 @@ def plus(a, b):
 def plus_both(a, b, c, d):
     return a + c, b + d
 """,
+    "plus_and_max": """
+def plus_and_max(a, b, c, d):
+    return a + c, tl.maximum(b, d, propagate_nan=tl.PropagateNan.ALL)
+""",
     "times": """
 def times(a, b):
     return a * b

@@ -37,6 +37,9 @@ COMBINE = {
 VECTOR = 8
 """The most elements that a thread loads at once."""
 
+PAIRS = ({"sum"}, {"sum", "max"})
+"""Operators of two reductions that can be one."""
+
 COMPOSITE = MOMENTS | {"expsum"}
 """Reductions that carry more than one number; a maximum comes out of an `expsum` as well."""
 
@@ -112,16 +115,16 @@ def distinct(carried: Iterable[Carried]) -> list[Carried]:
 
 
 def paired(body: Sequence[Stmt], lanes: Mapping[str, Lane]) -> dict[Reduce, Reduce]:
-    """Sums along a tile that add up in the same lanes and can be one, two and two: the second's partner is the first,
-    which nothing needs before. Where a program holds several rows, its warps have their own and hardly wait for each
-    other.
+    """Reductions along a tile of the same lanes that can be one, two and two: two sums, or a sum and a maximum. The
+    second's partner is the first, which nothing needs before. Where a program holds several rows, its warps have their
+    own and hardly wait for each other.
     """
     found: dict[Reduce, Reduce] = {}
     for k, s in enumerate(body):
         if not isinstance(s, Reduce) or s in found or not _alone(s, lanes):
             continue
         for later in body[k + 1 :]:
-            if isinstance(later, Reduce) and _adds(s) == _adds(later) != ():
+            if isinstance(later, Reduce) and {s.op, later.op} in PAIRS and _lanes_of(s) == _lanes_of(later) != ():
                 found[later] = s
             if not isinstance(later, Let) or s.out in later.args:
                 break
@@ -135,9 +138,9 @@ def _alone(s: Reduce, lanes: Mapping[str, Lane]) -> bool:
     return tile and all(a.block == 1 for a in others)
 
 
-def _adds(s: Reduce) -> tuple[object, ...]:
-    """What two sums that can be one have in common; () for what is no such sum."""
-    return (s.axis, s.scope, s.arg.axes, s.arg.dtype) if s.op == "sum" and s.arg.dtype.is_float else ()
+def _lanes_of(s: Reduce) -> tuple[object, ...]:
+    """What two reductions that can be one have in common; () for what is none of floats."""
+    return (s.axis, s.scope, s.arg.axes, s.arg.dtype) if s.arg.dtype.is_float else ()
 
 
 def _at_once(axis: Axis, kernel: Kernel) -> bool:

@@ -46,6 +46,7 @@ from interfuse.lower.axes import (
     turned_map_axes,
 )
 from interfuse.lower.domain import Digits, Domain, bytes_read, check_operators, core_of, find, find_both, inside
+from interfuse.lower.factors import largest_first
 from interfuse.lower.joins import check_parts
 from interfuse.lower.kernel import (
     Axis,
@@ -129,6 +130,8 @@ class _Made:
 
 def _plain(work: Work, target: Target, schedule: Schedule) -> _Made:
     """A region with reductions along one axis, along rows and blocks of them, or without any."""
+    if target.backend == "triton":
+        work = replace(work, roots=largest_first(work.roots, work.leaves))
     nodes = inside(work.roots, work.leaves)
     if (blocks := find_blocks(nodes, {r.size for r in work.roots}, target)) is not None:
         roots = expand_statistics(work.roots, work.leaves)
