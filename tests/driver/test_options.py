@@ -91,6 +91,21 @@ def test_options_win_over_the_mode_and_keywords_over_both(monkeypatch: pytest.Mo
         interfuse.compile(f, options="race")  # type: ignore[arg-type]
 
 
+def test_options_may_stand_behind_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[interfuse.Options] = []
+    monkeypatch.setattr("interfuse.driver.api.Backend", lambda options, watch, warn: seen.append(options) or "eager")
+    for options in ({"race": True, "race_seconds": 2}, interfuse.Options(race=True, race_seconds=2)):
+        interfuse.compile(f, options)
+        interfuse.compile(f, options, race_seconds=1)
+    assert [(o.race, o.race_seconds) for o in seen] == [(True, 2), (True, 1)] * 2
+    for no_options in (True, "max-autotune"):
+        with pytest.raises(OptionError, match=r"options= takes a mapping or interfuse\.Options, not"):
+            interfuse.compile(f, no_options)  # type: ignore[arg-type]
+    for no_model in ({"race": False}, interfuse.Options(race=False)):
+        with pytest.raises(OptionError, match=r"takes a model or a function, not .*; for a decorator, write options="):
+            interfuse.compile(no_model)  # type: ignore[arg-type]
+
+
 def regions(show: str) -> list[str]:
     """The label of what runs in each region, from the text of the program."""
     return [line.split(": ", 1)[1] for line in show.splitlines() if line.startswith("  ") and line[2].isdigit()]

@@ -22,11 +22,11 @@ from interfuse.report.ledger import Ledger, ledger
 
 def compile(
     model: Callable[..., Any] | None = None,
+    options: Mapping[str, object] | Options | None = None,
     *,
     dynamic: bool | None = None,
     fullgraph: bool = False,
     mode: str | None = None,
-    options: Mapping[str, object] | Options | None = None,
     watch: Watcher | None = None,
     **more: Any,
 ) -> Any:
@@ -34,7 +34,8 @@ def compile(
 
     `dynamic` and `fullgraph` mean what they mean to torch.compile; `watch` is told the name of each stage. Options are
     those of `interfuse.Options` (fuse, race, race_seconds, off, lock), as keywords, a mapping or that value; keywords
-    win, and all of them over `mode`. Without a model it gives a decorator: `@interfuse.compile(race=False)`.
+    win, and all of them over `mode`. torch.compile takes options= by name alone; here they may also stand behind the
+    model. Without a model it gives a decorator: `@interfuse.compile(race=False)`.
     OptionError for an option that is not there. Regions are known once a graph is compiled, so a name in `off` that is
     part of none gives a warning then.
     """
@@ -48,7 +49,8 @@ def _compile(
     chosen: Options, dynamic: bool | None, fullgraph: bool, watch: Watcher | None, model: Callable[..., Any]
 ) -> Any:
     if not callable(model):
-        raise OptionError(f"interfuse.compile takes a model or a function, not {type(model).__name__}.")
+        meant = "; for a decorator, write options=" if isinstance(model, Options | Mapping) else ""
+        raise OptionError(f"interfuse.compile takes a model or a function, not {type(model).__name__}{meant}.")
     return torch.compile(model, backend=Backend(chosen, watch, warn=True), dynamic=dynamic, fullgraph=fullgraph)
 
 
