@@ -58,7 +58,7 @@ BAD = (
     (["run", "cli_models:bad_kwargs"], 2, "keyword arguments as a dictionary, not int"),
     (["run", "cli_models:raises"], 1, "raised ValueError: no weights here; call it from Python"),
     (["run", "cli_models:leaves"], 1, "raised SystemExit: 3; call it from Python"),
-    (["bench", "cli_models:net", "--rounds", "1", "--json", "."], 1, "\\. cannot be written .* name another file"),
+    (["bench", "cli_models:net", "--rounds", "1", "--json", "."], 2, "\\. cannot be written .* name another file"),
     (["run", "cli_broken:f"], 1, "importing cli_broken raised SyntaxError"),
     (["run", "cli_fails.py:f"], 1, "running cli_fails.py raised RuntimeError: no such weights; run it with Python"),
     (["explain", "cli_models:wrong_shapes"], 1, "raised RuntimeError: Given normalized.*; call it uncompiled to see"),
@@ -71,9 +71,13 @@ BAD = (
     (["show", "other_archive.pt2"], 2, "other_archive.pt2 is not a program that this PyTorch can load"),
     (["run", "folder.pt2"], 2, "there is no file folder.pt2"),
     (["run", "absent.pt2"], 2, "there is no file absent.pt2"),
-    (["bench", "cli_models:net", "--rounds", "1", "--json", "absent/out.json"], 1, "name another file"),
+    (["bench", "cli_models:net", "--rounds", "1", "--json", "absent/out.json"], 2, "name another file"),
     (["explain", "cli_models:net", "--no-measure", "--peer", "inductor"], 2, "name none, or leave measuring on"),
-    (["whatif", "cli_models:net", "--gpu", "Z80"], 1, "no GPU 'Z80' in the table; take one of A100, .*MI300X\\."),
+    (["whatif", "cli_models:net", "--gpu", "Z80"], 2, "no GPU 'Z80' in the table; take one of A100, .*MI300X\\."),
+    (["whatif", "cli_models:net", "--gpu", "CPU avx2"], 2, "CPU avx2 is no GPU: name one of A100"),
+    (["whatif", "cli_models:net", "--gpu", " , "], 2, "no GPU is given: name one or more, as in H100,B200\\."),
+    (["tune", "cli_models:net", "--budget", "-1"], 2, "Invalid value for '--budget'"),
+    (["tune", "cli_models:net", "--lock", "text.pt2"], 2, "the lock file text.pt2 is no JSON"),
 )
 
 
@@ -92,7 +96,7 @@ def test_a_file_that_cannot_be_written_is_told_before_any_work(option: str, fold
     command, flag = option.split()
     more = ("--gpu", "H100") if command == "whatif" else ()
     result = invoke(command, "cli_models:raises", flag, "absent/file", *more)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "absent/file cannot be written (No such file or directory): name another file." in sentence(result)
     assert invoke(command, "cli_models:raises", flag, "file", *more).exit_code == 1
     assert not (folder / "file").exists()

@@ -108,7 +108,7 @@ def test_a_failure_gets_one_sentence_and_status_1(
     assert "no region 'x'" in sentence(result := run("explain", f"{models}:good", "--region", "x"))
     assert result.exit_code == 2
     assert "cannot be written" in sentence(result := run("explain", f"{models}:good", "--json", "absent/out.json"))
-    assert result.exit_code == 1
+    assert result.exit_code == 2
 
     def fails(*_: Any, **__: Any) -> Ledger:
         raise DeviceError("there is no such device; use cpu.")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from interfuse.base.errors import DeviceError
+from interfuse.base.errors import DeviceError, OptionError
 from interfuse.base.knobs import Knobs
 from interfuse.base.store import Store
 from interfuse.build.resources import Resources, check
@@ -92,5 +92,5 @@ def test_an_absent_gpu_is_planned_for_as_the_table_has_it() -> None:
     absent = driver_device.absent("l40s")
     assert (absent.profile, absent.here) == (find("L40S"), False)
     assert absent.target is not None and absent.target.programs == 142
-    with pytest.raises(DeviceError, match=r"no GPU.*A100"):
+    with pytest.raises(OptionError, match=r"no GPU.*A100"):
         driver_device.absent("CPU avx2")

@@ -1,6 +1,7 @@
 """What every subcommand shares. In: a command function, a target, errors. Out: one sentence and a status, or a Case.
 
-Status 2 means that the arguments make no sense, 1 that they did and the work failed, 130 that it was interrupted.
+Status 2 means that the arguments make no sense or name what is not there or cannot be written, 1 that they did and the
+work failed, 130 that it was interrupted.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ Command = TypeVar("Command", bound=Callable[..., None])
 
 
 def writable(path: Path | None) -> Path | None:
-    """`path`, once it is known that `write` can write it; one sentence and status 1, before any work, where not."""
+    """`path`, once it is known that `write` can write it; one sentence and status 2, before any work, where not."""
     if path is None or (path.exists() and not path.is_file() and not path.is_dir()):
         return path
     real = Path(os.path.realpath(path))
@@ -175,7 +176,7 @@ def output() -> Console:
 
 
 def write(path: Path | None, text: str) -> None:
-    """Write `text` to `path`, whole or not at all; nothing for None. One sentence and status 1 where that fails.
+    """Write `text` to `path`, whole or not at all; nothing for None. One sentence and status 2 where that fails.
 
     What a link names is written; what is no file, as a pipe or /dev/stdout, is written to and never replaced.
     """
@@ -218,4 +219,4 @@ def _unfinished(real: Path) -> Path:
 
 
 def _unwritable(path: Path, error: OSError) -> NoReturn:
-    fail(f"{path} cannot be written ({error.strerror}): name another file.", 1)
+    fail(f"{path} cannot be written ({error.strerror}): name another file.", 2)

@@ -1,6 +1,7 @@
 """The `interfuse` command. In: arguments. Out: the subcommand's text; or one sentence on stderr and status 1 or 2.
 
-Status 2 means that the arguments make no sense, 1 that they did and the work failed, 130 that it was interrupted.
+Status 2 means that the arguments make no sense or name what is not there or cannot be written, 1 that they did and the
+work failed, 130 that it was interrupted.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from interfuse.base.errors import (
     DeviceError,
     InterfuseError,
     LaunchError,
+    OptionError,
     UnsupportedError,
 )
 from interfuse.base.knobs import Knobs
@@ -197,13 +198,13 @@ def _unmeasured(name: str, knobs: Knobs) -> Device:
 
 
 def absent(name: str) -> Device:
-    """The GPU of the table that `name` names, to plan for without it. DeviceError lists the known ones."""
+    """The GPU of the table that `name` names, to plan for without it. OptionError lists the known ones."""
     try:
         profile = find(name)
     except DeviceError:
-        raise DeviceError(f"there is no GPU {name!r} in the table; take one of {', '.join(gpus())}.") from None
+        raise OptionError(f"there is no GPU {name!r} in the table; take one of {', '.join(gpus())}.") from None
     if profile.kind == "cpu":
-        raise DeviceError(f"{profile.name} is no GPU: name one of {', '.join(gpus())}.")
+        raise OptionError(f"{profile.name} is no GPU: name one of {', '.join(gpus())}.")
     target = replace(GPU, programs=profile.units, enough=profile.units, dot=profile.dot)
     return Device(torch.device("cuda"), profile, target, here=False)
 

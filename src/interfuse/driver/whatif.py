@@ -34,8 +34,8 @@ def whatif(
 ) -> WhatIf:
     """What Interfuse would run on each of `gpus` (names of the device table, in any spelling), fastest first.
 
-    DeviceError for a GPU that the table does not have, OptionError where none is given, ModelError where PyTorch itself
-    cannot run the model or captures no graph of it, CompilerMissingError without Triton.
+    OptionError for a GPU that the table does not have and where none is given, ModelError where PyTorch itself cannot
+    run the model or captures no graph of it, CompilerMissingError without Triton.
     """
     devices = {d.profile.name: d for d in map(absent, gpus)}
     if not devices:
