@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from interfuse.emit.triton import emit
-from interfuse.ir.dtypes import F16
+from interfuse.ir import build as b
+from interfuse.ir.dtypes import F16, F32
 from tests.emit import triton_cases as cases
 
 
@@ -33,3 +34,11 @@ def test_a_row_that_is_held_in_vectors_is_read_by_these_and_what_rows_share_by_i
     text = emit(cases.lowered(*cases.normed_region(F16, 4096, 4093))[0]).text
     assert text.count("row * 4093 // 4 * 4 + lane, mask=near)") == 2 and "tl.load(w_ptr + col, mask=inside)" in text
     assert [text.count(f"mask={m})") for m in ("whole", "inside & (whole == 0)")] == [1, 1]
+
+
+@pytest.mark.parametrize(("rows", "passes"), ((4096, True), (128, False)))
+def test_what_a_scan_down_columns_writes_passes_by_where_no_cache_holds_it(rows: int, passes: bool) -> None:
+    x = b.placeholder("x", F16, (8, rows, 4096))
+    kernel, _ = cases.lowered([x], [b.cast(b.scan("cumsum", b.cast(x, F32), 1), F16)])
+    assert kernel.family == "column, streamed"
+    assert emit(kernel).text.count('cache_modifier=".cs"') == passes

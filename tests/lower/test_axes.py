@@ -96,7 +96,7 @@ def test_rows_of_nothing_are_no_blocks() -> None:
     assert find_blocks(found, {1}, GPU) is None
 
 
-@pytest.mark.parametrize(("rows", "warps"), ((16384, 1), (16, 4)))
+@pytest.mark.parametrize(("rows", "warps"), ((16384, 1), (16, 8)))
 def test_a_short_row_that_is_reduced_time_and_again_has_one_warp(rows: int, warps: int) -> None:
     """But where there are few rows, it has more: nobody uses the room otherwise."""
     x = b.placeholder("x", F16, (rows, 768))
@@ -105,3 +105,13 @@ def test_a_short_row_that_is_reduced_time_and_again_has_one_warp(rows: int, warp
     apart = b.apply("sub", wide, b.expand(b.reduce("mean", wide, (1,), keepdims=True), wide.shape))
     kernel, _ = cases.lowered([x], [b.cast(b.apply("mul", apart, b.expand(variance, wide.shape)), F16)])
     assert (kernel.axes[-1].block, kernel.warps) == (1024, warps)
+
+
+@pytest.mark.parametrize(("outer", "form"), ((8, (128, 32, 2, 4)), (7, (64, 64, 1, 3)), (1, (32, 64, 1, 3))))
+def test_many_columns_are_scanned_side_by_side_in_shorter_steps(outer: int, form: tuple[int, ...]) -> None:
+    x = b.placeholder("x", F16, (outer, 4096, 4096))
+    kernel, _ = cases.lowered([x], [b.cast(b.scan("cumsum", b.cast(x, F32), 1), F16)])
+    assert (*(a.block for a in kernel.axes[-2:]), kernel.warps, kernel.stages) == form
+    short = b.placeholder("y", F16, (64 * outer, 64, 4096))
+    held = cases.lowered([short], [b.scan("cumsum", b.cast(short, F32), 1)])[0].axes
+    assert [a.block for a in held[-2:]] == [64, 64], "what a step holds keeps its step"

@@ -1,7 +1,8 @@
 """What else a Triton kernel says of its accesses. In: a Kernel. Out: what caches should keep, and which places to hide.
 
 A long row that is read twice should stay in the second-level cache in between, and what is written, or read for the
-last time, should not push it out.
+last time, should not push it out. What a scan down columns writes passes by where no cache holds it: as soon as memory
+takes it there is room for the steps that are fetched.
 
 Triton gives each thread as many neighbours as one of its accesses can take at once. Where rows of an odd width begin
 anywhere but what they share, such as weights, begins with a vector, every access of the rows would pay for it: each
@@ -15,19 +16,41 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from interfuse.ir.index import Expr, const, mod, symbols
-from interfuse.lower.kernel import PART, Axis, Kernel, Let, Load, Loop, Role, Store, Value, operands, step_along, walk
+from interfuse.ir.index import Expr, const, mod, product, symbols, wrap
+from interfuse.lower.kernel import (
+    PART,
+    Axis,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Role,
+    Scan,
+    Store,
+    Value,
+    operands,
+    step_along,
+    walk,
+)
 from interfuse.lower.vectors import EVEN_ROWS, VECTOR_BYTES
+
+CACHED = 1 << 26
+"""Bytes that no second-level cache holds."""
 
 
 @dataclass(frozen=True)
 class ReadAgain:
-    """The serial loops of a kernel over rows in order, each with what it reads along the rows."""
+    """The serial loops of a kernel over rows in order, each with what it reads along the rows; `passing` is written
+    past the caches.
+    """
 
     loops: tuple[tuple[Loop, frozenset[tuple[str, Expr]]], ...]
+    passing: frozenset[str] = frozenset()
 
     def policy(self, s: Load | Store, loop: Loop | None) -> str:
         """What an access in a loop tells the caches, as arguments of the call; "" for nothing."""
+        if isinstance(s, Store) and s.param in self.passing:
+            return ', cache_modifier=".cs"'
         at = next((k for k, (found, _) in enumerate(self.loops) if found is loop), None)
         if at is None:
             return ""
@@ -44,6 +67,10 @@ class ReadAgain:
 def read_again(kernel: Kernel) -> ReadAgain:
     """What of a kernel's rows is read in several loops."""
     serial = {a.name: a for a in kernel.axes if a.role is Role.SERIAL}
+    if kernel.family == "column, streamed" and any(isinstance(s, Scan) for s in walk(kernel.body)):
+        written = [p for p in kernel.params if p.mode == "out" and all(isinstance(d, int) for d in p.shape)]
+        large = [p.name for p in written if p.dtype.bytes * wrap(product(p.shape)).hi > CACHED]
+        return ReadAgain((), frozenset(large))
     if kernel.family != "row, streamed":
         return ReadAgain(())
     loops = [s for s in kernel.body if isinstance(s, Loop) and s.axis in serial]

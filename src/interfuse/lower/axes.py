@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from interfuse.ir.dtypes import F16
+from interfuse.ir.dtypes import F16, F32
 from interfuse.ir.index import Dim, Expr, at_sizes, coefficient, substitute, symbols, wrap
 from interfuse.ir.node import Node
 from interfuse.ir.ops import REDUCES, SCANS
@@ -42,6 +42,9 @@ SHARE = 8
 
 WIDE_SCANS = 16
 """Bytes that scans give for each row of a column, beyond which a step has half as many rows."""
+
+WIDEST_SCAN = 128
+"""Columns that a GPU program scans at most."""
 
 CARRIED_BYTES = 16
 """What an element of a step of `STEP` may carry from step to step: more, and a thread's registers do not hold it."""
@@ -165,14 +168,21 @@ def mixed_axes(domain: Domain, parts: int, read: int, target: Target) -> tuple[A
 
 
 def _scanned_axes(domain: Domain, target: Target, scanned: int) -> tuple[Axis, ...]:
-    """Two columns a thread, which has all rows of a step: what lies in one thread is scanned without waiting."""
-    wide = wrap(domain.kept).hi >= 4 * target.programs * target.lanes
-    lanes = lanes_for(domain.inner, 2 * target.lanes if wide else target.lanes)
+    """Two columns a thread, which has all rows of a step: what lies in one thread is scanned without waiting. The more
+    columns side by side, the longer the pieces that are moved: `WIDEST_SCAN` of them, in shorter steps, where nearly
+    two programs a unit are left.
+    """
+    kept, rows = wrap(domain.kept).hi, domain.longest
     # What several scans of wide types carry takes registers beside the step.
-    step, rows = max(1, SCANNED // power(scanned) // (2 if scanned > WIDE_SCANS else 1)), domain.longest
-    role = Role.TILE if rows <= min(step, target.row_elements) else Role.SERIAL
-    block = power(rows) if role is Role.TILE else step
-    return Axis("col", domain.inner, Role.GRID, lanes, each=PAIR), Axis("row", domain.cols, role, block)
+    step = max(1, SCANNED // power(scanned) // (2 if scanned > WIDE_SCANS else 1))
+    most = 2 * target.lanes if kept >= 4 * target.programs * target.lanes else target.lanes
+    if rows <= min(step, target.row_elements):
+        row = Axis("row", domain.cols, Role.TILE, power(rows))
+    elif scanned <= F32.bytes and 8 * kept >= 15 * target.programs * WIDEST_SCAN:
+        most, row = WIDEST_SCAN, Axis("row", domain.cols, Role.SERIAL, step // 2)
+    else:
+        row = Axis("row", domain.cols, Role.SERIAL, step)
+    return Axis("col", domain.inner, Role.GRID, lanes_for(domain.inner, most), each=PAIR), row
 
 
 def _mixed_step(domain: Domain, read: int) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from interfuse.ir.dtypes import F32
 from interfuse.ir.index import Expr, symbols, wrap
-from interfuse.lower.axes import STEP_BYTES, crowded, power
+from interfuse.lower.axes import STEP_BYTES, WIDEST_SCAN, crowded, power
 from interfuse.lower.kernel import Axis, Let, Load, Loop, Reduce, Role, Scan, Stmt, Store, step_along, varies_over, walk
 from interfuse.lower.skinny import FAMILY, NAMES
 from interfuse.lower.target import (
@@ -36,6 +36,9 @@ do something meanwhile. Elements of a thread where each unit has one program; ro
 ahead: it takes registers, so that there are fewer teams.
 """
 
+WIDE_STAGES = 4
+"""Steps under way where a program scans as many columns side by side as there may be."""
+
 DOT_BYTES = 48 << 10
 """What a program of products may fetch ahead of itself."""
 
@@ -60,7 +63,8 @@ ALIGNED = 8
 def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) -> int:
     """Warps of a program: what its tile asks for. Where it holds rows, or walks them in one step, twice as many for as
     long as those of all programs are on the device together, eight at most: each has less to do one thing after the
-    other. Element-wise work has more for as long as each scheduler of the device has one at most.
+    other, four elements a thread at least where it has a unit to itself. Element-wise work has more for as long as each
+    scheduler of the device has one at most.
     """
     warps, elements = _for_tile(family, axes, statements), power(math.prod(a.block for a in axes))
     one_step = family == "row, streamed" and wrap(axes[-1].extent).hi <= axes[-1].block
@@ -71,7 +75,8 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
         room, least = min(8, 4 * GPU.programs // max(1, programs)), 32
     else:
         room, least = min(8, GPU.programs * UNIT_WARPS // max(1, programs)), 128
-    while 2 * warps <= room and elements >= 2 * warps * (least if warps < 4 else 2 * least):
+    more = 1 if family != "map" and programs <= GPU.programs else 2
+    while 2 * warps <= room and elements >= 2 * warps * (least if warps < 4 else more * least):
         warps *= 2
     return warps
 
@@ -274,7 +279,7 @@ def stages_of(family: str, axes: tuple[Axis, ...], body: tuple[Stmt, ...], targe
     steps = max(n for a, n in pieces.items() if a.role is Role.SERIAL and a.vector == 1)
     wanted = min(1 + -(-FLIGHT_BYTES // (beside * step)), MOST_STAGES, steps)
     if any(isinstance(s, Scan) for s in walk(body)):  # which has registers for no more
-        wanted = 1
+        wanted = WIDE_STAGES if axes[-2].block == WIDEST_SCAN else 1
     room = DOT_BYTES if family == FAMILY else STAGED_BYTES
     if family == FAMILY and next(a.block for a in axes if a.name == NAMES[0]) > FEW_ROWS:
         beside = min(beside, 2)
