@@ -173,7 +173,11 @@ def drawn(seed: int) -> dict[str, Case]:
     return found
 
 
-SEEN: Mapping[str, Case] = {**drawn(1), **drawn(4)}
-HELD_BACK: Mapping[str, Case] = {**drawn(2), **drawn(3), **drawn(5)}
+def _drawings(*seeds: int) -> dict[str, Case]:
+    return {name: case for seed in seeds for name, case in drawn(seed).items()}
+
+
+SEEN: Mapping[str, Case] = _drawings(1, 4, 6, 7, 8, 9)
+HELD_BACK: Mapping[str, Case] = _drawings(2, 3, 5, 10, 11)
 CASES: Mapping[str, Case] = {**known.CASES, **SEEN, **HELD_BACK}
 """Every case by name."""

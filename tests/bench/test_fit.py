@@ -53,9 +53,9 @@ def test_a_third_of_the_cases_is_held_back_whatever_they_are() -> None:
 
 def test_drawn_cases_are_the_same_everywhere_and_others_for_another_seed() -> None:
     """Names tell sizes and types; the numbers are written down, so that another drawing is noticed."""
-    assert [*drawn(1), *drawn(4)] == list(SEEN)
-    assert [*drawn(2), *drawn(3), *drawn(5)] == list(HELD_BACK)
-    assert [n for n in SEEN if n.startswith(("add_ln", "softmax_mask", "step"))] == [
+    assert [n for seed in (1, 4, 6, 7, 8, 9) for n in drawn(seed)] == list(SEEN)
+    assert [n for seed in (2, 3, 5, 10, 11) for n in drawn(seed)] == list(HELD_BACK)
+    assert [n for n in SEEN if n.startswith(("add_ln", "softmax_mask", "step"))][:6] == [
         "add_ln 2471x832 bf16 #1",
         "softmax_mask 702x24162 f32 #1",
         "step_8 1097x68 f32 #1",

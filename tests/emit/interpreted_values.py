@@ -202,6 +202,13 @@ def test_odd_rows_in_vectors(dtype: DType, cols: int) -> None:
     cases.check_region(outputs, {inputs[0]: x}, cases.run(kernel, [x]))
 
 
+@pytest.mark.parametrize("aligned", (True, False), ids=("aligned", "anywhere"))
+@pytest.mark.parametrize(("dtype", "to"), ((F16, F16), (F32, F16), (F16, F32), (BF16, I8)), ids=str)
+def test_maps_that_end_within_a_vector(dtype: DType, to: DType, aligned: bool) -> None:
+    for count in (3 * 2048 + 1, 3 * 2048 + 15):
+        cases.check_odd_map(dtype, to, count, aligned, "cpu")
+
+
 @pytest.mark.parametrize("cols", (4093, 4095, 4081))
 def test_odd_rows_held_in_vectors(cols: int) -> None:
     cases.check_held_rows(F16, 9, cols, "cpu")

@@ -33,7 +33,7 @@ def added(x: Node, y: Node) -> symbolic.Region:
 REGIONS = {
     "scores": (added(halves(BATCH, 8, LENGTH, LENGTH), halves(LENGTH, LENGTH)), ("s1",)),
     "rows of a length": (added(halves(BATCH, 8, LENGTH), halves(8, 1)), ("s1",)),
-    "one batch": (added(halves(BATCH), halves(1)), ("s0",)),
+    "one batch": (added(halves(BATCH), halves(1)), ()),
     "hidden states": (added(halves(BATCH, LENGTH, 64), halves(64)), ()),
     "odd width": (added(halves(BATCH, LENGTH, 6), halves(LENGTH, 6)), ("s1",)),
     "odd rows": (added(halves(BATCH, 5), halves(5)), ()),

@@ -15,6 +15,7 @@ from interfuse.emit.triton import emit
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import ALL, BF16, BOOL, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, DType
 from interfuse.ir.evaluate import evaluate
+from interfuse.ir.index import Dim
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
 from interfuse.ir.ops import BITWISE, DISCRETE, FLOAT_ONLY, NUMBERS_ONLY, POINTWISE, SHIFTS, TABLE, with_fact
@@ -510,3 +511,28 @@ def turned_norm_region(dtype: DType, rows: int, cols: int, before: bool) -> tupl
     w, bias = (b.expand(b.reshape(v, (1, cols)), wide.shape) for v in (w, bias))
     y = b.cast(b.apply("add", b.apply("mul", normal, w), bias), dtype)
     return [x, *weights], [b.apply("copy", y if before else b.permute(y, (1, 0)))]
+
+
+def odd_map(dtype: DType, shape: Sequence[Dim], to: DType | None = None) -> tuple[list[Node], list[Node]]:
+    """y + x / 2 of one shape: a map that lies along one axis, whatever its sizes."""
+    x, y = (b.placeholder(name, dtype, tuple(shape)) for name in "xy")
+    wide = [b.cast(n, F32) if dtype.is_narrow else n for n in (x, y)]
+    half = b.broadcast(b.constant(0.5, F32), tuple(shape))
+    total = b.apply("add", wide[1], b.apply("mul", wide[0], half))
+    return [x, y], [b.cast(total, to or dtype)]
+
+
+def check_odd_map(dtype: DType, to: DType, count: int, aligned: bool, device: str) -> None:
+    """A map that ends within a vector: nothing is written past its end, whatever lies there."""
+    inputs, outputs = odd_map(dtype, (count,), to)
+    kernel, order = lowered(inputs, outputs)
+    assert kernel.axes[-1].vector > 1
+    rng, spare = np.random.default_rng(count), 32
+    given = {n: rng.standard_normal(count).astype(dtype.numpy) for n in inputs}
+    rooms = [tensor(np.full(count + 2 * spare, np.nan), dtype, device) for _ in order]
+    start = spare if aligned else spare - 1
+    reads = [r[start:][:count].copy_(tensor(given[n], dtype, device)) for r, n in zip(rooms, order, strict=True)]
+    behind = tensor(np.full(count + spare, 7), to, device)
+    load(emit(kernel), kernel)([*reads, behind[:count]])
+    check_region(outputs, given, [array(behind[:count], to)])
+    assert (array(behind[count:], to) == 7).all()

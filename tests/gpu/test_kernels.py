@@ -107,6 +107,13 @@ def test_odd_rows_in_vectors(dtype: DType, cols: int, aligned: bool) -> None:
     cases.check_odd_rows(dtype, 37, cols, aligned, "cuda")
 
 
+@pytest.mark.parametrize("aligned", (True, False), ids=("aligned", "anywhere"))
+@pytest.mark.parametrize(("dtype", "to"), ((F16, F16), (F32, F16), (F16, F32), (BF16, I8)), ids=str)
+def test_maps_that_end_within_a_vector(dtype: DType, to: DType, aligned: bool) -> None:
+    for count in (100001, 100003, 1000015):
+        cases.check_odd_map(dtype, to, count, aligned, "cuda")
+
+
 @pytest.mark.parametrize("cols", (4093, 4095, 4081))
 @pytest.mark.parametrize("dtype", (F16, BF16), ids=str)
 def test_odd_rows_held_in_vectors(dtype: DType, cols: int) -> None:

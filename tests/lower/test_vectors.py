@@ -1,17 +1,22 @@
-"""Rows that begin at any element. In: streamed rows of many widths. Out: which are walked in whole vectors."""
+"""Rows that begin at any element, maps that end at any. In: rows of many widths, maps of many sizes. Out: which are
+walked in whole vectors.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from interfuse.ir import build as b
-from interfuse.ir.dtypes import BF16, F16, F32, DType
+from interfuse.ir.dtypes import BF16, F16, F32, I8, DType
+from interfuse.ir.index import Dim
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.ir.node import Node
 from interfuse.lower.families import lower
-from interfuse.lower.kernel import Kernel, Role
+from interfuse.lower.kernel import Axis, Kernel, Role
 from interfuse.lower.target import CPU, GPU, Target
 from interfuse.lower.work import Work
+from tests.emit.triton_cases import odd_map
+from tests.symbolic import BATCH, LENGTH, Region
 
 
 def _largest(dtype: DType, cols: int, stride: int = 0, target: Target = GPU, more: Node | None = None) -> Kernel:
@@ -70,3 +75,35 @@ def test_moments_and_cpus_walk_from_the_first_element() -> None:
     out = b.reduce("variance", x, (1,), correction=1)
     kernel, _ = lower("k", Work((out,), frozenset((x,)), {n: contiguous(n.shape) for n in (x, out)}), GPU)
     assert kernel.family == "row, streamed" and kernel.axes[-1].vector == 1
+
+
+def _map(dtype: DType, shape: tuple[Dim, ...], to: DType | None = None, region: Region | None = None) -> Axis:
+    inputs, outputs = region or odd_map(dtype, shape, to)
+    layouts = {n: contiguous(n.shape) for n in (*inputs, *outputs)}
+    kernel, _ = lower("k", Work(tuple(outputs), frozenset(inputs), layouts), GPU)
+    assert kernel.family == "map" and kernel.reduction_order == ""
+    return kernel.axes[-1]
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "to", "vector"),
+    (
+        ((363, 4257), F16, F16, 8),
+        ((363, 4257), F16, F32, 4),
+        ((363, 4257), BF16, I8, 8),
+        ((363, 4257), F32, F32, 1),
+        ((363, 4258), F16, F16, 8),
+        ((363, 4256), F16, F16, 1),
+        ((3, 101), F16, F16, 1),
+        ((BATCH, LENGTH), F16, F16, 8),
+        ((BATCH, 64), F16, F16, 1),
+    ),
+    ids=str,
+)
+def test_maps_that_may_end_within_a_vector(shape: tuple[Dim, ...], dtype: DType, to: DType, vector: int) -> None:
+    assert _map(dtype, shape, to).vector == vector
+
+
+def test_what_a_map_reads_elsewhere_is_read_element_by_element() -> None:
+    x = b.placeholder("x", F16, (100005,))
+    assert _map(F16, (), region=([x], [b.cast(b.take_slice(x, (1,), (100003,)), F32)])).vector == 4

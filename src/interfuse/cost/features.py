@@ -91,8 +91,8 @@ class Features:
     torn, reach       bytes beyond what is wanted that cross memory where sectors of which programs far apart use a part
                       each are lost in between, and the bytes that these and the programs between them ask for
     turns             turns of a program's loops for whose bytes it waits, as they are not sent for some turns ahead,
-                      those in which its threads hand a tile that is turned to each other, and what it takes to feed
-                      tensor cores, counted as turns
+                      those in which its threads hand a tile that is turned to each other or scan it, and what it takes
+                      to feed tensor cores, counted as turns
     follows           1 for a launch right behind another that may begin while that one ends
     near              those of the bytes read that the kernels right before it have read or written
     """
@@ -154,7 +154,7 @@ class _Counter:
                 asked, sectors = self._asked(s, param), self._sectors(s, param)
                 through += asked * sectors
                 requests += asked * min(sectors, 1.0) / (WARP * param.dtype.bytes * self._vector(s, param))
-                work["slots"] += asked / param.dtype.bytes
+                work["slots"] += self._over(varies_over(s), True)
                 if sectors > 1 and (programs := self._programs_a_sector(s, param)):
                     torn, apart = torn + asked * (sectors - 1), max(apart, programs)
                 if isinstance(s, Load):
@@ -193,7 +193,8 @@ class _Counter:
         held = {p: math.prod(at_sizes(d, self.sizes) for d in p.shape) * p.dtype.bytes for p in self.kernel.params}
         read = [(s, self.kernel.param(s.param)) for s in loads]
         most = max(held[p] for _, p in read)
-        turned = self.steps[loop.axis] * float(self._is_turned(loop))
+        scanned = any(isinstance(s, Scan) for s in walk(loop.body))
+        turned = self.steps[loop.axis] * (float(self._is_turned(loop)) + float(scanned))
         ahead = self.kernel.stages >= AHEAD and all(self._vector(s, p) > 1 for s, p in read if 2 * held[p] > most)
         if ahead and not self.products:
             return turned
@@ -211,9 +212,12 @@ class _Counter:
         along = {n for s in tiles for n in lanes if step_along(s, self.kernel.axis(n).symbol) == 1}
         return len(along) > 1 and not self.products
 
-    def _over(self, names: frozenset[str] | tuple[str, ...]) -> float:
-        """How often something that varies over these axes is done, by all programs."""
-        inside = math.prod(self.extents[n] for n in names if n in self.extents)
+    def _over(self, names: frozenset[str] | tuple[str, ...], padded: bool = False) -> float:
+        """How often something that varies over these axes is done, by all programs; `padded`, lanes past the ends of
+        tiles counted in, which take part in all that is not asked of memory.
+        """
+        extents = self.extents | {a.name: a.block for a in self.kernel.axes if padded and a.role is Role.TILE}
+        inside = math.prod(extents[n] for n in names if n in extents)
         shared = {a.among for a in self.kernel.axes if a.name in names}
         return inside * math.prod(self.steps[a.name] for a in self.grid if a.name not in names and a.name not in shared)
 
@@ -271,7 +275,9 @@ class _Counter:
                 best = max(best, self._together(s.index, axis, min(most, axis.block & -axis.block)))
             elif terms.pop(axis.symbol, None) == 1:
                 steps = [k * math.prod(self.sizes.get(x.name, 1) for x in symbols(t)) for t, k in terms.items()]
-                even = math.gcd(most, axis.block, *steps)
+                # A mask that ends within a vector has each of its elements asked for by itself.
+                ends = [self.extents[axis.name]] if axis.role is Role.GRID else []
+                even = math.gcd(most, axis.block, *steps, *ends)
                 best = max(best, even & -even)
         return best
 
@@ -293,9 +299,9 @@ class _Counter:
 
     def _count(self, s: Stmt, work: dict[str, float]) -> None:
         if isinstance(s, Let):
-            times, op = self._over(s.out.axes), s.op
+            times, op = self._over(s.out.axes, True), s.op
         elif isinstance(s, (Reduce, Scan)):
-            times, op = self._over(s.arg.axes), s.op
+            times, op = self._over(s.arg.axes, True), s.op
         else:
             return
         kind, factor = SPECIAL.get(op, ("slots", float(TABLE[op].cost) if op in TABLE else 0.0))

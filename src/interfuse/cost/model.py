@@ -72,29 +72,29 @@ class Fit:
     warm        share of the bytes that kernels right before have had that the cache saves the way to memory
     """
 
-    sharp: float = 5.94
-    near: float = 1.17
-    slots: float = 1.13
-    special: float = 0.684
-    step: float = 0.794e-6
-    meet: float = 0.43e-6
-    turn: float = 1.23e-6
-    early: float = 0.945e-6
-    table: float = 2.66e-6
-    registers: float = 0.77
-    base: float = 35.5
+    sharp: float = 4.62
+    near: float = 1.41
+    slots: float = 1.22
+    special: float = 0.526
+    step: float = 0.511e-6
+    meet: float = 0.32e-6
+    turn: float = 1.08e-6
+    early: float = 0.176e-6
+    table: float = 2.55e-6
+    registers: float = 0.95
+    base: float = 33.2
     requests: float = 0.343e9
-    first: float = 0.99e-6
-    slack: float = 1.17
-    single: float = 90.6
-    across: float = 245.0
-    walk: float = 0.333e-6
-    norm: float = 2.02e-6
-    each: float = 0.402e-6
+    first: float = 0.949e-6
+    slack: float = 1.19
+    single: float = 92.0
+    across: float = 246.0
+    walk: float = 0.337e-6
+    norm: float = 2.13e-6
+    each: float = 0.476e-6
     join: float = 1.92e-6
-    warps: float = 21.0
+    warps: float = 18.3
     lost: float = 0.5
-    warm: float = 0.5
+    warm: float = 0.46
 
 
 FITTED = Fit()

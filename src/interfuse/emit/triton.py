@@ -174,6 +174,9 @@ def _pieces(writer: Writer, grid: list[Axis], body: Body, several: bool) -> None
         inner = product(tuple(_programs(a) for a in grid[k + 1 :]))
         outermost = all(_programs(a) == 1 for a in grid[:k])
         _axis(writer, axis, body, _piece(inner, _programs(axis), outermost, several))
+        if axis.vector > 1 and body.held is not None:
+            for line in body.held.head:
+                writer.line(line)
 
 
 def _shared_indices(writer: Writer, kernel: Kernel, body: Body) -> None:

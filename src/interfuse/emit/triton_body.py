@@ -30,7 +30,7 @@ from interfuse.emit.triton_reduce import (
     moments,
     paired,
 )
-from interfuse.emit.triton_steps import Piece, apart, held, pieces
+from interfuse.emit.triton_steps import Piece, apart, ended, held, pieces
 from interfuse.ir.index import Dim, symbols, wrap
 from interfuse.lower.kernel import (
     MOMENTS,
@@ -67,6 +67,8 @@ class Body(Products):
         for axis in kernel.axes:
             if axis.role is Role.TILE and axis.vector > 1:
                 self._piece = held(self.lanes[axis.name], self.index(wrap(axis.origin)))
+            if axis.role is Role.GRID and axis.vector > 1:
+                self._piece = ended(self.lanes[axis.name])
 
     def chain(self, writer: Writer) -> None:
         """Wait for the kernel before this one, and let the one behind it start."""
@@ -78,7 +80,7 @@ class Body(Products):
 
     @property
     def held(self) -> Piece | None:
-        """The row that a program holds in whole vectors."""
+        """The row that a program holds in whole vectors, or the map that it takes in these."""
         return self._piece
 
     # --- statements

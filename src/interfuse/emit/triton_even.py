@@ -46,7 +46,7 @@ def _needs(index: Expr, lanes: Mapping[str, Lane]) -> list[Expr]:
         return []
     (lane,) = along
     rest = index - lane.axis.symbol
-    ends = [wrap(lane.axis.extent)] if lane.passes_end else []
+    ends = [wrap(lane.axis.extent)] if lane.passes_end and lane.axis.vector == 1 else []
     return [*ends, *(rest.args if rest.op == "add" else (rest,))]
 
 

@@ -139,7 +139,7 @@ class Lines:
     def _place_text(self, e: Expr) -> str:
         """An index as text; in whole vectors where a loop walks in these."""
         axis = self.kernel.axis(self._piece.axis) if self._piece is not None else None
-        if axis is None or not self._lies_alike(e):
+        if axis is None or axis.role is Role.GRID or not self._lies_alike(e):
             return self.index(e)
         return f"{index_text(e - axis.symbol, str, parent=2)} // {axis.vector} * {axis.vector} + lane"
 

@@ -98,6 +98,13 @@ def held(lane: Lane, origin: str) -> Piece:
     return Piece(lane.axis.name, head, lane.mask, "near", "whole")
 
 
+def ended(lane: Lane) -> Piece:
+    """A map that ends at any element: the lines in its head follow the index."""
+    v, name, end = lane.axis.vector, lane.axis.name, lane.extent if lane.extent.isidentifier() else f"({lane.extent})"
+    head = (f"near = {name} < {_up(end, v)}", f"whole = {name} < {end} // {v} * {v}")
+    return Piece(name, head, lane.mask, "near", "whole")
+
+
 def _up(text: str, v: int) -> str:
     """The next multiple of v."""
     return f"({text.removeprefix('(').removesuffix(')')} + {v - 1}) // {v} * {v}"

@@ -70,7 +70,7 @@ from interfuse.lower.trace import Tracer
 from interfuse.lower.traced import Trace
 from interfuse.lower.tree import statements, within_rows
 from interfuse.lower.turned import across, is_across, shared
-from interfuse.lower.vectors import held_in_vectors, in_vectors
+from interfuse.lower.vectors import held_in_vectors, in_vectors, map_in_vectors
 from interfuse.lower.work import Work
 
 
@@ -97,6 +97,8 @@ def lower(
         made = replace(made, axes=(*made.axes[:-1], in_vectors(made.axes[-1], made.body)))
     if target.backend == "triton" and made.family == "row, resident" and all(a.block == 1 for a in made.axes[:-1]):
         made = replace(made, axes=(*made.axes[:-1], held_in_vectors(made.axes[-1], made.body)))
+    if target.backend == "triton" and made.family == "map" and len(made.axes) == 1:
+        made = replace(made, axes=(map_in_vectors(made.axes[0], made.body),))
     axes = (*work.joined, *made.axes)
     warps, stages, what = 1, 1, (made.family, made.axes, made.body)
     if target.backend == "triton":

@@ -49,7 +49,8 @@ class Axis:
 
     A SERIAL axis with a `vector` of more than one element is walked in whole vectors of memory: `origin` is where its
     index 0 lies, in elements, modulo the vector; all that is read and written along it lies there. A TILE axis is held
-    so; what is read along it may lie elsewhere, and is read element by element then.
+    so; what is read along it may lie elsewhere, and is read element by element then. A GRID axis of a map begins with
+    a vector, and ends in the middle of one.
     """
 
     name: str

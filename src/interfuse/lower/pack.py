@@ -96,7 +96,8 @@ def _element_wise(kernel: Kernel) -> Kernel:
     if all(a.vector == 1 for a in kernel.axes):
         return kernel
     axes = tuple(replace(a, vector=1, origin=0) for a in kernel.axes)
-    return replace(kernel, axes=axes, reduction_order=order_of(kernel.family, axes, GPU, kernel.warps))
+    order = kernel.reduction_order and order_of(kernel.family, axes, GPU, kernel.warps)
+    return replace(kernel, axes=axes, reduction_order=order)
 
 
 @dataclass

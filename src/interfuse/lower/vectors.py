@@ -1,5 +1,5 @@
-"""Rows that begin at any element, walked or held in whole vectors of memory. In: a row's axis and what runs along it.
-Out: the axis, with where its rows begin where taking it so pays.
+"""Rows that begin at any element, walked or held in whole vectors of memory, and maps that end at any. In: an axis and
+what runs along it. Out: the axis, with where its rows begin where taking it so pays.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from interfuse.ir.index import const, mod, symbols
+from interfuse.ir.index import const, mod, symbols, wrap
 from interfuse.lower.kernel import (
     MOMENTS,
     Axis,
@@ -97,6 +97,26 @@ def held_in_vectors(axis: Axis, body: Iterable[Stmt]) -> Axis:
     if min(sizes) != NARROW or vector < 2 or not alike or not odd or not (filled or scans):
         return axis
     return replace(axis, vector=vector, origin=origins[0])
+
+
+def map_in_vectors(axis: Axis, body: Iterable[Stmt]) -> Axis:
+    """`axis`, along which a map's elements all lie, in whole vectors where it may end in the middle of one: a mask that
+    did not begin and end with them would have every element asked for by itself.
+
+    A short one has too few elements for that to matter, wide elements fill what memory gives at once by themselves.
+    """
+    along = [s for s in walk(body) if isinstance(s, (Load, Store)) and _varies(s, axis)]
+    if axis.role is not Role.GRID or wrap(axis.extent).hi < STEPS * axis.block:
+        return axis
+    sizes = [(s.out if isinstance(s, Load) else s.arg).dtype.bytes for s in along]
+    vector = VECTOR_BYTES // max(sizes, default=VECTOR_BYTES)
+    stored = [s for s in along if isinstance(s, Store)]
+    alike = all(mod(s.index - axis.symbol, vector) is const(0) for s in stored)
+    told = any(bounds_of(s) or step_along(s, axis.symbol) is None for s in along)
+    even = mod(wrap(axis.extent), vector) is const(0)
+    if vector < 2 or even or min(sizes) > NARROW or not stored or not alike or told:
+        return axis
+    return replace(axis, vector=vector)
 
 
 def _varies(s: Load | Store, axis: Axis) -> bool:
