@@ -75,7 +75,6 @@ def compiled() -> Record:
         torch="2.13.0",
         batch="8 x 128",
         plan="a41f",
-        cached=True,
         bandwidth=1e11,
         peak_flops=1e12,
     )

@@ -17,7 +17,7 @@ from interfuse.report.values import Change
 from tests.report.sample import MIB, add_region, candidate, compiled, measured
 
 MEASURED = """
-  sample · 8 x 128 · f32 · a CPU, 2 cores · torch 2.13.0 · plan a41f (cached)
+  sample · 8 x 128 · f32 · a CPU, 2 cores · torch 2.13.0 · plan a41f
 
                        eager  interfuse              inductor  note
     launches               8          6  -25 %                 seen by the profiler; counted from the graph 8 -> 6
@@ -169,6 +169,22 @@ def test_graphs_of_one_model_add_up() -> None:
     once, twice = ledger([compiled()]), ledger([compiled(), compiled()])
     assert twice.totals.bytes.after == 2 * (once.totals.bytes.after or 0)
     assert [r.times for r in twice.rows] == [2 * r.times for r in once.rows]
+
+
+def test_kernels_are_from_the_cache_where_all_of_all_graphs_are() -> None:
+    def heading(*graphs: tuple[bool, ...]) -> str:
+        records = [Record() for _ in graphs]
+        for number, (record, kernels) in enumerate(zip(records, graphs, strict=True)):
+            record.add("model", f"graph {number}", plan="a41f")
+            for cached in kernels:
+                record.add("kernel", "softmax", cached=cached)
+        found = ledger(records)
+        assert found.model.cached is (", kernels from the cache" in str(found))
+        return str(found).strip().splitlines()[0]
+
+    assert heading((True, True), (True,), ()) == "graph 2 · plan a41f, kernels from the cache"
+    for graphs in (((),), ((False,), (True,)), ((False, True),), ((True,), (False,))):
+        assert heading(*graphs).endswith("plan a41f")
 
 
 def test_a_record_read_back_gives_the_same_ledger(whole: Ledger) -> None:

@@ -201,8 +201,6 @@ def _build(chosen: Plan, device: Device, knobs: Knobs, record: Record) -> tuple[
     for kernel in kernels.values():
         debug(knobs, 3, partial(show_kernel, kernel))
     launchers, failed = device.build(tuple(kernels.values()), knobs, record)
-    built = [e.facts.get("cached", False) for e in record.of("kernel")]
-    record.add("model", chosen.graph.name, cached=bool(built) and all(built))
     regions = tuple(_buildable(subject(chosen, i), r, failed, record) for i, r in enumerate(chosen.regions))
     return replace(chosen, regions=regions), launchers
 

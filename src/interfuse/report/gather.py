@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from interfuse.base.record import Event, Record
@@ -36,12 +36,13 @@ def gather(records: Sequence[Record]) -> Account:
     regions = tuple(region for record in records for region in _regions(record))
     calls = [e.facts for r in records for ours in (_replaced(r),) for e in r.of("call") if int(e.subject) not in ours]
     measures = _ordered([_from(Measure, e.facts, name=e.subject) for r in records for e in r.of("measure")])
-    kernels = {e.subject: _from(Kernel, e.facts, name=e.subject) for r in records for e in r.of("kernel")}
+    built = [_from(Kernel, e.facts, name=e.subject) for r in records for e in r.of("kernel")]
+    cached = bool(built) and all(k.cached for k in built)
     seconds: Counter[str] = Counter()
     for event in (e for r in records for e in r.of("stage")):
         seconds[event.subject] += event.facts["seconds"]
     return Account(
-        model=_model([e for r in records for e in r.of("model")]),
+        model=replace(_model([e for r in records for e in r.of("model")]), cached=cached),
         totals=_totals(records, regions, measures),
         rows=_rows(regions),
         unfused=_unfused(calls),
@@ -49,7 +50,7 @@ def gather(records: Sequence[Record]) -> Account:
         warnings=warnings_of(records),
         measures=measures,
         regions=regions,
-        kernels=tuple(kernels.values()),
+        kernels=tuple({k.name: k for k in built}.values()),
         stages=tuple(Stage(name, took) for name, took in seconds.items()),
     )
 

@@ -37,9 +37,9 @@ def ledger_parts(account: Account, width: int = WIDTH) -> Iterator[RenderableTyp
 
 
 def heading(account: Account) -> str:
-    """One line: the model, the batch, the element type, the device, PyTorch and the plan."""
+    """One line: the model, the batch, the element type, the device, PyTorch, the plan and whence its kernels come."""
     m = account.model
-    plan = f"plan {m.plan}{' (cached)' if m.cached else ''}" if m.plan else ""
+    plan = f"plan {m.plan}{', kernels from the cache' if m.cached else ''}" if m.plan else ""
     torch = f"torch {m.torch}" if m.torch else ""
     return " · ".join(filter(None, (m.name, m.batch, m.dtype, m.device_name or m.device, torch, plan)))
 

@@ -32,8 +32,9 @@ class Change:
 class Model:
     """What was compiled, where: `batch` and `dtype` as people say them, `plan` the plan's short key.
 
-    `bandwidth` (bytes a second) and `peak_flops` (f32, a second) are what predictions take the device to reach, and
-    `profiled` says whether they were measured on it.
+    `cached` says that every kernel was there already, built before and kept in the cache folder. `bandwidth` (bytes a
+    second) and `peak_flops` (f32, a second) are what predictions take the device to reach, and `profiled` says
+    whether they were measured on it.
     """
 
     name: str = "model"
