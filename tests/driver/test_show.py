@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from interfuse.base.errors import ModelError, OptionError
 from interfuse.base.knobs import override
 from interfuse.driver.compiler import STAGES
 from interfuse.driver.show import NEEDS
+from interfuse.tune.bench import Timing
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +49,40 @@ def test_the_race_decides_what_the_plan_shows() -> None:
     assert "because: predicted" in before
     assert "library" in after
     assert before != after
+
+
+def chosen(text: str) -> list[str]:
+    return [line.split("* ")[1].rsplit(": ", 1)[0] for line in text.splitlines() if line.lstrip().startswith("* ")]
+
+
+def test_a_plan_says_which_choices_are_predictions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def two(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x @ x, -1).tanh()
+
+    x = (torch.ones(32, 32),)
+    with override(cache_dir=tmp_path, race=True):
+        planned = interfuse.show(two, x, stage="plan")
+        reasons = [line for line in planned.splitlines() if "because: predicted" in line]
+        assert reasons and all(line.endswith(" us, not raced") for line in reasons)
+        assert planned.splitlines()[-1].startswith("# not raced: choices by prediction; a compile races them")
+        assert "races are switched off" in interfuse.show(two, x, stage="plan", race=False).splitlines()[-1]
+        other = interfuse.show(two, x, stage="plan", region="linear", off="softmax").splitlines()
+        assert other[-1].startswith("# not raced") and not any("softmax" in line for line in other[1:])
+
+        # The library beats what was predicted to be faster; the store keeps that, and the plan shows it from then on.
+        label = "fused: row, resident"
+        assert label in chosen(planned)
+        slow = Timing(2.0, 2.0, 2.0, 9)
+
+        def timed(works: dict[str, Any], *_: Any, **__: Any) -> dict[str, Timing]:
+            return {w: slow if w == label else Timing(1.0, 1.0, 1.0, 9) for w in works}
+
+        monkeypatch.setattr("interfuse.tune.race.compare", timed)
+        raced = interfuse.show(two, x, stage="plan", stop_after="race")
+        again = interfuse.show(two, x, stage="plan")
+        assert chosen(again) == chosen(raced) and label not in chosen(again)
+        assert "because: the library beat the best other, which took 2.00x, raced before" in again
+        assert "not raced" not in raced + again
 
 
 def test_a_region_alone_keeps_its_number() -> None:

@@ -7,12 +7,16 @@ the plan as a later stage leaves it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from interfuse.base.errors import ModelError, OptionError, UnsupportedError
+from interfuse.base.knobs import Knobs
+from interfuse.base.record import Record
 from interfuse.base.text import Writer
+from interfuse.build.contents import results
 from interfuse.driver.backend import DISABLED
 from interfuse.driver.begin import begin
 from interfuse.driver.compiler import STAGES, Compiled, Watcher
@@ -21,7 +25,10 @@ from interfuse.lower.kernel import Kernel
 from interfuse.lower.printer import show as show_kernel
 from interfuse.plan.plan import KernelStep, LibraryStep, PackStep, Plan, Region, Step
 from interfuse.plan.printer import show as show_plan
+from interfuse.plan.schedules import Place
 from interfuse.run.program import subject
+from interfuse.tune.choice import settled
+from interfuse.tune.race import race
 
 NEEDS: Mapping[str, str] = {
     "capture": "capture",
@@ -35,6 +42,10 @@ NEEDS: Mapping[str, str] = {
 
 _SHOWN_AFTER = {"build": "plan", "race": "plan"}
 """What `stop_after` alone shows, where that is not the stage itself."""
+
+_NOT_RACED = ", not raced"
+_TO_RACE = "a compile races them and keeps the faster (interfuse explain, or show --stop-after race)"
+_NO_RACES = "they decide, for races are switched off"
 
 
 def show(
@@ -53,8 +64,9 @@ def show(
     region      only regions of this name, for kernel, source, plan and program
     stop_after  the last stage to run (capture, passes, plan, build, race, program); by default the first that gives
                 what is to be shown. Without `stage`, what the last stage gave is shown.
-    OptionError where a stage or region is not there, or where `stop_after` comes before what is to be shown. ModelError
-    where PyTorch itself cannot run the model.
+    A plan that is shown as planned has the choices that races or `tune` left in the store; of the others it says that
+    they are predictions. OptionError where a stage or region is not there, or where `stop_after` comes before what is
+    to be shown. ModelError where PyTorch itself cannot run the model.
     """
     stage, stop_after = _stages(stage, stop_after)
     with torch.no_grad():
@@ -67,7 +79,7 @@ def show(
         raise ModelError("PyTorch captured no graph of this model: there is nothing to show.")
     if region:
         _check_region(region, backend.compiled)
-    texts = [_text(c, stage, region) for c in backend.compiled]
+    texts = [_text(c, stage, region, backend.options.knobs()) for c in backend.compiled]
     return "\n".join(t.rstrip("\n") + "\n" for t in texts if t)
 
 
@@ -102,7 +114,7 @@ def _plan(compiled: Compiled) -> Plan | None:
     return plans[-1] if plans else compiled.plan
 
 
-def _text(compiled: Compiled, stage: str, region: str) -> str:
+def _text(compiled: Compiled, stage: str, region: str, knobs: Knobs) -> str:
     graphs, plan = compiled.stages.graphs, _plan(compiled)
     missing = "; ".join(str(e.facts.get("error", "")) for e in compiled.record.of("fallback"))
     if stage == "capture" and "capture" in graphs:
@@ -113,7 +125,11 @@ def _text(compiled: Compiled, stage: str, region: str) -> str:
         return f"# nothing to show: {missing or 'this stage did not run'}\n"
     if stage == "plan":
         kept = {i for i, r in enumerate(plan.regions) if _named(r, i, plan, region)}
-        return show_plan(plan, only=kept if region else None)
+        plan = plan if "race" in compiled.stages.plans else _decided_before(plan, compiled, knobs)
+        text = show_plan(plan, only=kept if region else None)
+        if any(plan.regions[i].reason.endswith(_NOT_RACED) for i in kept):
+            text += f"# not raced: choices by prediction; {_TO_RACE if knobs.race else _NO_RACES}\n"
+        return text
     if stage == "program":
         return _program(plan, region)
     kernels = list(dict.fromkeys(_kernels(plan, region)))
@@ -122,6 +138,29 @@ def _text(compiled: Compiled, stage: str, region: str) -> str:
     if stage == "kernel":
         return "\n".join(map(show_kernel, kernels))
     return "\n".join(_source(k, compiled) for k in kernels)
+
+
+def _decided_before(plan: Plan, compiled: Compiled, knobs: Knobs) -> Plan:
+    """The plan with the choices of a lock file, of `tune` and of earlier races; reasons say which are predictions."""
+    device, regions = compiled.stages.device, []
+    assert device is not None
+    if (knobs.race or knobs.lock) and "build" not in compiled.stages.plans:  # a build has settled them
+        place = Place(device.target, device.profile, dict(plan.graph.hints))
+        plan = settled(plan, place, device.key(), knobs, compiled.record)
+    store = results(knobs)
+    try:
+        for region in plan.regions:
+            if len(region.candidates) > 1 and not region.settled:
+                found = Record()
+                key = region.key if knobs.race else ""
+                decided = race(region, plan.graph, {}, device.torch_device, store, 0.0, found, key)
+                raced = any(e.facts.get("stored") for e in found.of("race"))
+                told = f"{decided.reason}, raced before" if raced else f"{region.reason}{_NOT_RACED}"
+                region = replace(decided, reason=told)
+            regions.append(region)
+    finally:
+        store.close()
+    return replace(plan, regions=tuple(regions))
 
 
 def _after(name: str, text: str) -> str:

@@ -37,9 +37,9 @@ def ledger_parts(account: Account, width: int = WIDTH) -> Iterator[RenderableTyp
 
 
 def heading(account: Account) -> str:
-    """One line: the model, the batch, the element type, the device, PyTorch, the plan and whence its kernels come."""
+    """One line: the model, the batch, the element type, the device, PyTorch and the plan."""
     m = account.model
-    plan = f"plan {m.plan}{', kernels from the cache' if m.cached else ''}" if m.plan else ""
+    plan = f"plan {m.plan}" if m.plan else ""
     torch = f"torch {m.torch}" if m.torch else ""
     return " · ".join(filter(None, (m.name, m.batch, m.dtype, m.device_name or m.device, torch, plan)))
 
@@ -282,4 +282,5 @@ def _unfused_lines(account: Account) -> Iterator[str]:
 def _compile_lines(account: Account) -> Iterator[str]:
     if account.stages:
         parts = ", ".join(f"{s.name} {figure(s.seconds)}" for s in account.stages)
-        yield f"compiled in {figure(sum(s.seconds for s in account.stages))} s: {parts}"
+        found = ", all kernels from the cache" if account.model.cached else ""
+        yield f"compiled in {figure(sum(s.seconds for s in account.stages))} s{found}: {parts}"
