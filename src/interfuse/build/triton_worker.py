@@ -31,6 +31,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia import driver
 from triton.backends.nvidia.compiler import get_ptxas, sm_arch_from_capability
 from triton.compiler import ASTSource
+from triton.experimental.gluon._runtime import GluonASTSource
 from triton.runtime import cache
 from triton.runtime.build import compile_module_from_src
 
@@ -39,7 +40,7 @@ ALIGNED = [["tt.divisibility", 16]]
 
 
 def load(text: str, entry: str) -> Any:
-    """The @triton.jit function `entry` of the module `text`, whose source Triton finds in linecache."""
+    """The @triton.jit or @gluon.jit function `entry` of the module `text`, whose source Triton finds in linecache."""
     name = f"{entry}.triton.py"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     namespace: dict[str, Any] = {"__name__": f"generated.{entry}"}
@@ -54,7 +55,9 @@ def compile_job(job: dict[str, Any]) -> dict[str, Any]:
     target = GPUTarget("cuda", int(arch), 32) if kind == "cuda" else GPUTarget("hip", arch, 64)
     signature = dict(job["arguments"]) | {name: "constexpr" for name, _ in job["constants"]}
     attrs = {(k,): ALIGNED for k, (_, of) in enumerate(job["arguments"]) if of.startswith("*")}
-    source = ASTSource(load(job["text"], job["entry"]), signature, dict(job["constants"]), attrs)
+    function = load(job["text"], job["entry"])
+    kind_of_source = GluonASTSource if function.is_gluon() else ASTSource
+    source = kind_of_source(function, signature, dict(job["constants"]), attrs)
     launcher = threading.Thread(target=build_launcher, args=(source,))
     launcher.start()
     with contextlib.redirect_stdout(io.StringIO()) as said:

@@ -149,6 +149,8 @@ class _Counter:
         seen: dict[tuple[str, Expr], list[float]] = {}
         for loops, s in _placed(self.kernel.body):
             serial = [name for name in loops if self.kernel.axis(name).role is Role.SERIAL]
+            if isinstance(s, Load) and (s.param, s.index) in seen and self.kernel.ring:
+                continue  # it is on chip
             if isinstance(s, (Load, Store)):
                 param = self.kernel.param(s.param)
                 asked, sectors = self._asked(s, param), self._sectors(s, param)

@@ -140,6 +140,11 @@ class DeviceProfile:
         return 64 if self.kind == "cuda" and int(self.arch.removeprefix("sm_")) in SHARING else 16
 
     @property
+    def ring(self) -> int:
+        """Bytes of shared memory that warps of a program can fill while others of it compute."""
+        return self.shared_block if self.overlaps else 0
+
+    @property
     def target(self) -> str:
         """How the off-line compiler names it: "cuda:90", "hip:gfx942"; the architecture itself for a CPU."""
         if self.kind == "cuda":

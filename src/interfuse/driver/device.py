@@ -186,7 +186,7 @@ def _unmeasured(name: str, knobs: Knobs) -> Device:
     device = torch.device(name)
     if device.type == "cuda":
         profile = run_gpu.profile_of(device.index or 0)
-        return Device(device, profile, replace(GPU, dot=profile.dot))
+        return Device(device, profile, replace(GPU, dot=profile.dot, ring=profile.ring))
     profile = cpu.profile()
     if device.type != "cpu":
         return Device(device, profile, None, why=f"no kernels are generated for {device.type}")
@@ -205,7 +205,7 @@ def absent(name: str) -> Device:
         raise OptionError(f"there is no GPU {name!r} in the table; take one of {', '.join(gpus())}.") from None
     if profile.kind == "cpu":
         raise OptionError(f"{profile.name} is no GPU: name one of {', '.join(gpus())}.")
-    target = replace(GPU, programs=profile.units, enough=profile.units, dot=profile.dot)
+    target = replace(GPU, programs=profile.units, enough=profile.units, dot=profile.dot, ring=profile.ring)
     return Device(torch.device("cuda"), profile, target, here=False)
 
 

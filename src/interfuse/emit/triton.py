@@ -22,6 +22,7 @@ from interfuse.emit.triton_codes import coded
 from interfuse.emit.triton_even import EVEN, MULTIPLE, even_symbols
 from interfuse.emit.triton_index import index_text
 from interfuse.emit.triton_narrow import narrowed
+from interfuse.emit.triton_ring import ring_code
 from interfuse.emit.triton_shared import piece_line
 from interfuse.ir.index import Dim, contiguous_strides, floordiv, product, symbols, text, unwrap, wrap
 from interfuse.lower.kernel import Axis, Kernel, Param, Role
@@ -88,6 +89,8 @@ def emit(kernel: Kernel) -> TritonSource:
         raise UnsupportedError("scratch rows: a GPU program keeps its row in registers")
     kernel, flushes = narrowed(tidy(kernel))
     kernel = coded(kernel)
+    if kernel.ring:
+        return _in_a_ring(kernel, flushes)
     body = Body(kernel)
     own = {a.name for a in kernel.own_axes}
     lanes = product(tuple(x.axis.block for x in body.lanes.values() if x.axis.name in own and x.dim < x.rank))
@@ -111,15 +114,14 @@ def emit(kernel: Kernel) -> TritonSource:
     even = even_symbols(kernel, body.lanes)
     constants += ((EVEN, 1),) if even else ()
     constants += ((CHAINED, 0),) if kernel.follows or kernel.leads else ()
-    arguments = tuple((f"{p.name}_ptr", f"*{prelude.SIGNATURE[p.dtype]}") for p in kernel.params)
+    arguments = _pointers(kernel)
     arguments += (triton_team.ARGUMENT,) if kernel.team else ()
     arguments += tuple((s, "i32") for s in kernel.symbols)  # what Triton takes them for, until one passes 2^31 - 1
     fixed = kernel.symbols
     if kernel.packed:
         arguments, constants, fixed = TABLE, (*constants, (ALIGN, ALIGNED)), ("members",)
     spelled = ", ".join([*(n for n, _ in arguments), *(f"{n}: tl.constexpr" for n, _ in constants)])
-    entry = re.sub(r"\W", "_", kernel.name)
-    entry = f"{entry}_kernel" if entry in prelude.HELPERS or keyword.iskeyword(entry) else entry
+    entry = _entry(kernel)
     functions = [f"@triton.jit{prelude.HELPERS[h]}" for h in body.helpers]
     # Triton would compile again for a size of 1 and for multiples of 16.
     special = f"(do_not_specialize={_quoted(fixed)})" if fixed else ""
@@ -135,6 +137,24 @@ def emit(kernel: Kernel) -> TritonSource:
     beyond = emit(kernel.beyond) if kernel.beyond is not None else None
     shape = (grid, kernel.warps, even, flushes, tiles, beyond, kernel.follows, kernel.team, triton_team.words(kernel))
     return TritonSource(module, entry, arguments, constants, *shape)
+
+
+def _in_a_ring(kernel: Kernel, flushes: bool) -> TritonSource:
+    """The module of a kernel whose rows go by way of a ring."""
+    entry, arguments, grid = _entry(kernel), _pointers(kernel), _programs(kernel.axis("row"))
+    code = ring_code(kernel, entry, [name for name, _ in arguments])
+    module = f'"""{_doc(kernel, grid)}\n"""\n\n{code}'
+    return TritonSource(module, entry, arguments, (), grid, kernel.warps, flushes=flushes)
+
+
+def _pointers(kernel: Kernel) -> tuple[tuple[str, str], ...]:
+    return tuple((f"{p.name}_ptr", f"*{prelude.SIGNATURE[p.dtype]}") for p in kernel.params)
+
+
+def _entry(kernel: Kernel) -> str:
+    """The name of the kernel's function."""
+    entry = re.sub(r"\W", "_", kernel.name)
+    return f"{entry}_kernel" if entry in prelude.HELPERS or keyword.iskeyword(entry) else entry
 
 
 def _in_turn(kernel: Kernel, body: Body, statements: str) -> tuple[str, str]:

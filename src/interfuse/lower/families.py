@@ -8,6 +8,7 @@ the kernel takes their symbols and serves every value. A length that may pass wh
                     in cache lines and a scratch row on a CPU. Short rows share a program on a GPU.
     row, streamed   the same for rows that do not fit on chip: every phase loads and computes again.
     row, in teams   the same for rows that one program cannot hold: a team of programs does, and meets on the way.
+    row, in a ring  rows that are reduced and written across: chunks of them wait in a ring in shared memory.
     mixed           reductions over all rows beside reductions along rows or what every element gives: a program takes
                     some of the rows one by one and adds up its columns on the way; a second kernel joins these sums.
     skinny          products of a few rows with matrices: a GPU's tensor cores multiply steps of both.
@@ -61,6 +62,8 @@ from interfuse.lower.kernel import (
 from interfuse.lower.launch import order_of, stages_of, warps_of
 from interfuse.lower.nested import find_blocks, in_blocks
 from interfuse.lower.order import in_memory_order, map_domains, memory_digits, places, position
+from interfuse.lower.ring import FAMILY as RING
+from interfuse.lower.ring import WARPS, in_order, ring_axes
 from interfuse.lower.schedule import HELD, Schedule
 from interfuse.lower.skinny import FAMILY, multiplied
 from interfuse.lower.statistics import expand_statistics, join_statistics
@@ -90,7 +93,7 @@ def lower(
     nodes = inside(work.roots, work.inputs)
     check_operators(nodes, target.backend)
     check_parts(nodes)
-    make = _mixed if work.parts else _in_teams if work.met else _plain
+    make = _mixed if work.parts else _in_teams if work.met else _in_a_ring if work.ring else _plain
     made = make(work, target, schedule)
     params, reads = _params(made.trace, work)
     if target.backend == "triton" and made.family == "row, streamed":
@@ -106,7 +109,7 @@ def lower(
     order = order_of(made.family, made.axes, target, warps) if made.family != "map" else ""
     sizes = size_symbols(made.trace, axes)
     params = (*params, *made.scratch)
-    kernel = Kernel(name, params, axes, made.body, doc, sizes, made.family, warps, order, stages=stages)
+    kernel = Kernel(name, params, axes, made.body, doc, sizes, made.family, warps, order, stages=stages, ring=made.ring)
     return (replace(kernel, beyond=_beyond(kernel, reads, work, target)) if kernel.tiles else kernel), reads
 
 
@@ -128,6 +131,7 @@ class _Made:
     trace: Trace
     body: tuple[Stmt, ...]
     scratch: tuple[Param, ...]
+    ring: int = 0
 
 
 def _plain(work: Work, target: Target, schedule: Schedule) -> _Made:
@@ -213,6 +217,17 @@ def _in_teams(work: Work, target: Target, schedule: Schedule) -> _Made:
     axes = schedule.placed(team_axes(domain, rows), target.backend, target.lanes)
     trace = _trace(work.roots, work, domain, target, rows)
     return _Made("row, in teams", axes, trace, *statements(trace, axes[-1]))
+
+
+def _in_a_ring(work: Work, target: Target, schedule: Schedule) -> _Made:
+    """Rows that go by way of a ring in shared memory, from which all walks read them."""
+    domain = replace(walked(work, target), most=INF)
+    trace = _trace(join_statistics(work.roots, work.leaves), work, domain, target)
+    axes, ring = ring_axes(trace, domain, target)
+    asked = schedule.placed(axes, target.backend, target.lanes), schedule.warps or WARPS, schedule.stages or 1
+    if asked != (axes, WARPS, 1) or schedule.streamed:
+        raise UnsupportedError(f"the schedule {schedule}: a ring has what fits it")
+    return _Made(RING, axes, trace, in_order(statements(trace, axes[-1], keep=False)[0]), (), ring)
 
 
 def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) -> _Made:

@@ -311,7 +311,8 @@ class Kernel:
     parameters that kernels before it write, and before it writes.
 
     Where an axis has the role TEAM, the programs of its indices work on one row of the grid at a time, and a launch has
-    as many teams as the device holds at once: each takes rows in turn.
+    as many teams as the device holds at once: each takes rows in turn. Where it has a `ring` of so many chunks of rows and
+    columns, a launch has as many programs as the device holds at once, and each takes blocks of rows in turn.
     """
 
     name: str
@@ -330,6 +331,7 @@ class Kernel:
     follows: bool = False
     leads: bool = False
     awaits: tuple[str, ...] = ()
+    ring: int = 0
 
     @property
     def tiles(self) -> tuple[Axis, ...]:

@@ -11,6 +11,8 @@ from interfuse.ir.dtypes import F32
 from interfuse.ir.index import Expr, symbols, wrap
 from interfuse.lower.axes import STEP_BYTES, WIDEST_SCAN, crowded, power
 from interfuse.lower.kernel import Axis, Let, Load, Loop, Reduce, Role, Scan, Stmt, Store, step_along, varies_over, walk
+from interfuse.lower.ring import FAMILY as RING
+from interfuse.lower.ring import WARPS as RING_WARPS
 from interfuse.lower.skinny import FAMILY, NAMES
 from interfuse.lower.target import (
     FEW,
@@ -66,6 +68,8 @@ def warps_of(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...]) 
     other, four elements a thread at least where it has a unit to itself. Element-wise work has more for as long as each
     scheduler of the device has one at most.
     """
+    if family == RING:
+        return RING_WARPS
     warps, elements = _for_tile(family, axes, statements), power(math.prod(a.block for a in axes))
     one_step = family == "row, streamed" and wrap(axes[-1].extent).hi <= axes[-1].block
     if family not in ("row, resident", "map") and not one_step:
@@ -263,6 +267,8 @@ def stages_of(family: str, axes: tuple[Axis, ...], body: tuple[Stmt, ...], targe
     where tensor cores multiply it, whose programs need few registers. Where a unit
     has few programs that walk columns, each has as many under way as they need together.
     """
+    if family == RING:
+        return 1
     if family == "row, in teams":
         return 2 if wrap(axes[0].extent).hi >= MANY else 1
     loops = [s for s in body if isinstance(s, Loop)]

@@ -31,6 +31,7 @@ class Work:
     Reductions that are few enough for every program to do them for itself are done `ahead` of everything else. `sizes`
     are the values of size symbols in the example: lengths up to about that are held on a GPU. `awaited` are the inputs
     that kernels right before this one write, `cached` those that they have read and that a cache has still.
+    With `ring` rows go by way of a ring in shared memory.
     """
 
     outputs: tuple[Node, ...]
@@ -44,6 +45,7 @@ class Work:
     sizes: Mapping[str, int] = field(default_factory=dict, compare=False)
     awaited: frozenset[Node] = frozenset()
     cached: frozenset[Node] = frozenset()
+    ring: bool = False
 
     @property
     def leaves(self) -> frozenset[Node]:

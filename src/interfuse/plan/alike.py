@@ -50,7 +50,7 @@ class Likeness:
             (number[r], place.get(r), o.dtype.name, o.shape, work.layouts[o])
             for r, o in zip(roots, work.outputs, strict=True)
         )
-        return (lines, ends, work.parts, work.starts, schedule), tuple(n for n in order if n in work.inputs)
+        return (lines, ends, work.parts, work.starts, work.ring, schedule), tuple(n for n in order if n in work.inputs)
 
     def _itself(self, node: Node) -> Hashable:
         """What a node is but for its inputs: as nodes are told apart by `ir/node.py`."""

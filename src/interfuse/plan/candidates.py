@@ -76,6 +76,7 @@ class Context:
     tried: dict[frozenset[int], KernelStep | str] = field(default_factory=dict)
     parted: dict[frozenset[int], tuple[KernelStep, ...]] = field(default_factory=dict)
     teamed: dict[frozenset[int], KernelStep | None] = field(default_factory=dict)
+    ringed: dict[frozenset[int], KernelStep | None] = field(default_factory=dict)
     multiplied: dict[frozenset[int], KernelStep | None] = field(default_factory=dict)
     likeness: Likeness = field(default_factory=Likeness)
     lowered: dict[Hashable, tuple[Kernel, tuple[int, ...]] | str] = field(default_factory=dict)
@@ -217,6 +218,21 @@ def _team(whole: Work, target: Target) -> KernelStep | None:
     return KernelStep(kernel, reads, work.outputs, work=work, skipped=work.skipped(reads))
 
 
+def in_a_ring(calls: frozenset[int], context: Context) -> KernelStep | None:
+    """The kernel that takes the rows of `calls` by way of a ring in shared memory; None where that is not to be had."""
+    target = context.target
+    if calls not in context.ringed and target is not None and target.ring and not calls & context.flow.writes.keys():
+        context.ringed[calls] = _made(_ring, calls, target, context)
+    return context.ringed.get(calls)
+
+
+def _ring(whole: Work, target: Target) -> KernelStep:
+    """The kernel of `in_a_ring`; UnsupportedError where there is none."""
+    work = replace(whole, ring=True)
+    kernel, reads = lower("kernel", work, target)
+    return KernelStep(kernel, reads, work.outputs, work=work, skipped=work.skipped(reads))
+
+
 def _made(make: Callable[[Work, Target], T], calls: frozenset[int], target: Target, context: Context) -> T | None:
     """What `make` makes of the work for `calls`; None where that is nothing, or was nothing of a work like it."""
     try:
@@ -233,13 +249,13 @@ def _made(make: Callable[[Work, Target], T], calls: frozenset[int], target: Targ
 
 
 def seconds_of(calls: frozenset[int], context: Context) -> float:
-    """Predicted seconds of the kernel for `calls`, or of those that do it in parts or teams where these are faster.
+    """Predicted seconds of the kernel for `calls`, or of those that do it in parts, in teams or in a ring where these are faster.
 
     UnsupportedError says why there is none.
     """
-    parts, shared = in_parts(calls, context), in_teams(calls, context)
+    parts, others = in_parts(calls, context), (in_teams(calls, context), in_a_ring(calls, context))
     ways = [parted_candidate(parts, context)] if parts else []
-    ways += [fused_candidate(shared, context)] if shared is not None else []
+    ways += [fused_candidate(step, context) for step in others if step is not None]
     try:
         ways.append(fused_candidate(fused(calls, context), context))
     except UnsupportedError:

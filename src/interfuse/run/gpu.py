@@ -67,7 +67,7 @@ class Launcher:
             dict(source.constants) | launch | (options(kind, source.flushes) | together(source) if kind else {})
         )
         self._symbols, self._chained = kernel.symbols, kernel.follows or kernel.leads
-        self._in_vectors = any(a.vector > 1 for a in kernel.axes)
+        self._in_vectors = bool(kernel.ring) or any(a.vector > 1 for a in kernel.axes)
         self._reads = sum(p.mode == "in" for p in kernel.params)
         self._beyond = load(source.beyond, kernel.beyond, built) if source.beyond and kernel.beyond else None
         self._loaded: dict[tuple[int | None, tuple[tuple[str, int], ...]], Any] = {}
@@ -89,6 +89,7 @@ class Launcher:
         grid = self.source.grid if isinstance(self.source.grid, int) else evaluate(self.source.grid, known)
         if grid == 0:
             return
+        grid = self._at_once(grid, tensors[0].device.index)
         if self._in_vectors:
             tensors = [*map(_whole, tensors[: self._reads]), *tensors[self._reads :]]
         even = {EVEN: int(all(known[s] % MULTIPLE == 0 for s in self.source.even))} if self.source.even else {}
@@ -109,7 +110,11 @@ class Launcher:
             return False
         if ahead:
             words[: len(ahead)] = map(int.__add__, words, ahead)
-        return known(self.source.grid, words, _stream(index))  # type: ignore[arg-type]
+        return known(self._at_once(self.source.grid, index), words, _stream(index))  # type: ignore[arg-type]
+
+    def _at_once(self, grid: int, index: int | None) -> int:
+        """The programs of a launch that has work for `grid` of them: one a unit, where each takes pieces in turn."""
+        return min(grid, _units(index)) if self.kernel.ring else grid
 
     def launch(self, grid: int, arguments: Sequence[Any], constants: Mapping[str, int], device: torch.device) -> None:
         """Launch so many programs on these arguments, with `constants` beside or instead of its own. LaunchError as
@@ -219,6 +224,12 @@ def _architecture(index: int | None) -> str:
         return ""
     major, minor = torch.cuda.get_device_capability(index)
     return f"cuda:{major * 10 + minor}"
+
+
+@functools.cache
+def _units(index: int | None) -> int:
+    """The units of a GPU here."""
+    return int(torch.cuda.get_device_properties(index).multi_processor_count)
 
 
 def _whole(tensor: torch.Tensor) -> torch.Tensor:

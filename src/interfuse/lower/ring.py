@@ -1,0 +1,111 @@
+"""Rows that go by way of a ring of shared memory. In: the trace of rows that are reduced and written across. Out: the
+axes and the statements of their kernel, and how many chunks the ring has.
+
+Rows that are reduced and then written across are walked twice, and a program that reads them twice reads most of them
+from memory twice: a cache has lost them by then. Here a program fetches some rows in chunks of columns into a ring in
+shared memory, and all walks read that ring. It is larger than a block of rows, so that chunks of the next block are on
+their way while this one is reduced and written. A program takes one block after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from interfuse.base.errors import UnsupportedError
+from interfuse.ir.index import Expr, linear_terms, symbols
+from interfuse.lower.accesses import accesses
+from interfuse.lower.axes import divisors
+from interfuse.lower.domain import Domain
+from interfuse.lower.kernel import PLACES, Axis, Load, Loop, Reduce, Role, Scan, Stmt, Store, first_step, step_along, varies_over, walk
+from interfuse.lower.order import position
+from interfuse.lower.target import Target
+from interfuse.lower.traced import Trace
+from interfuse.lower.vectors import SECTOR_BYTES, VECTOR_BYTES
+
+FAMILY, WARPS = "row, in a ring", 8
+"""The family, and the warps of a program that write; others reduce and fetch."""
+
+CHUNK_BYTES, LEAST_CHUNK = 1 << 14, 1 << 13
+"""Bytes of a chunk, and of the smallest one: threads wait for each other once a chunk, and fetch it at once."""
+
+WORDS_BYTES = 3 << 10
+"""Shared memory beside the ring: barriers, and what is given of each row."""
+
+LONGEST_PIECE = 64
+"""Bytes that are written side by side at most; a sector of memory at least."""
+
+BLOCKS = 1.5
+"""Blocks of rows that the ring holds at least: chunks of the next one are under way behind the one that is written."""
+
+TURNS = 2
+"""Blocks that a program takes at least: with fewer nothing is under way meanwhile."""
+
+BYTES = (2, 4)
+"""Bytes of an element that goes by way of the ring, and of what is given of a row."""
+
+
+def fetched(statements: Iterable[Stmt]) -> tuple[Load, ...]:
+    """What goes by way of the ring: a load of each place of rows and columns."""
+    wide = [s for s in statements if isinstance(s, Load) and {"row", "col"} <= varies_over(s)]
+    return tuple({(s.param, s.index): s for s in reversed(wide)}.values())[::-1]
+
+
+def ring_axes(trace: Trace, domain: Domain, target: Target) -> tuple[tuple[Axis, Axis], int]:
+    """The axes of rows in a ring, and the chunks of the ring. UnsupportedError where rows cannot go that way, or need
+    not.
+    """
+    rows, cols, row, col = domain.rows, domain.cols, position("row", domain.rows), position("col", domain.cols)
+    if not isinstance(rows, int) or not isinstance(cols, int) or domain.inner != 1 or not target.ring:
+        raise UnsupportedError("no ring: sizes change, or the GPU has no such memory")
+    if any(isinstance(m, Scan) or (isinstance(m, Reduce) and m.op in PLACES) for m in trace.made):
+        raise UnsupportedError("no ring: scans, or places of elements")
+    reads = fetched(trace.made)
+    places = row, col
+    turned = [s for s in trace.stores if first_step(s, row, places) == 1 and step_along(s, col) not in (0, 1, -1, None)]
+    read = sum(s.out.dtype.bytes for s in reads)
+    if not turned or not reads or any(not _is_plain(s, row, col) for s in reads):
+        raise UnsupportedError("no ring: rows are not whole vectors, or nothing lies across")
+    written = min(s.arg.dtype.bytes for s in turned)
+    every = {n for a in accesses(trace) for n in divisors(a.index, row)}
+    room = target.ring - WORDS_BYTES
+    block = LONGEST_PIECE // written
+    while any(n % block for n in (rows, *every)) or rows < TURNS * target.programs * block or (
+        BLOCKS * block * cols * read > room
+    ):
+        block //= 2
+        if block * written < SECTOR_BYTES:
+            raise UnsupportedError(f"no ring: rows of {cols} are too long for it, or too few, or pieces too short")
+    chunk = min(cols & -cols, CHUNK_BYTES // (block * read))
+    if block * chunk * read < LEAST_CHUNK:
+        raise UnsupportedError(f"no ring: {cols} columns are no whole chunks")
+    axes = Axis("row", rows, Role.GRID, block), Axis("col", cols, Role.SERIAL, chunk)
+    return axes, room // (block * chunk * read)
+
+
+def _is_plain(s: Load, row: Expr, col: Expr) -> bool:
+    """True where neighbours along the columns lie side by side, and rows begin with whole vectors."""
+    terms, vector = dict(linear_terms(s.index)), VECTOR_BYTES // s.out.dtype.bytes
+    rest = {t: k for t, k in terms.items() if t is not col}
+    plain = not s.picks and not s.within and s.out.dtype.bytes in BYTES
+    return plain and terms.get(col) == 1 and all(k % vector == 0 and col not in symbols(t) for t, k in rest.items())
+
+
+def in_order(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """The statements with every walk from the first chunk to the last. UnsupportedError where chunks cannot be given
+    back in the last walk alone: something is written before, or not read by then.
+    """
+    loops = [s for s in body if isinstance(s, Loop)]
+    if not loops or any(isinstance(s, Store) for loop in loops[:-1] for s in loop.body):
+        raise UnsupportedError("no ring: rows are written before all of them is reduced")
+    last = loops[-1]
+    if any(isinstance(s, Reduce) for s in last.body) or _places(last.body) != _places(walk(body)):
+        raise UnsupportedError("no ring: the last walk of the rows does not read all of them")
+    behind = body[body.index(last) + 1 :]
+    if any(not isinstance(s, Store) for s in behind):
+        raise UnsupportedError("no ring: something is computed behind the last walk")
+    return tuple(replace(s, backwards=False) if isinstance(s, Loop) else s for s in body)
+
+
+def _places(statements: Iterable[Stmt]) -> set[tuple[str, Expr]]:
+    return {(s.param, s.index) for s in fetched(statements)}
