@@ -3,7 +3,7 @@ what they write.
 
 Triton's own interpreter has no Gluon. Here every sort of warps is a thread, barriers count as a GPU's do, and shared
 memory holds nothing of use until somebody writes there: what is asked for is poison until it is waited for. A barrier
-that nobody arrives at ends in `Stuck`. Programs run one after the other.
+that nobody arrives at ends in `StuckError`. Programs run one after the other.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 import threading
+import time
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -21,10 +22,13 @@ import numpy as np
 SECONDS = 20.0
 """How long a wait may take; a chunk is there within a thousandth of it."""
 
+SLOW = 0.0
+"""Seconds of a store."""
+
 IMPORTS = re.compile(r"^(import|from) .*$", re.MULTILINE)
 
 
-class Stuck(AssertionError):
+class StuckError(AssertionError):
     """Somebody waits for what never comes."""
 
 
@@ -167,14 +171,15 @@ class Barriers:
 class Machine:
     """One launch: its programs in turn."""
 
-    def __init__(self, programs: int, warps: int) -> None:
-        self.programs, self.warps, self.here, self.failed = programs, warps, threading.local(), False
+    def __init__(self, programs: int, warps: int, seconds: float) -> None:
+        self.programs, self.warps, self.seconds, self.failed = programs, warps, seconds, False
+        self.here = threading.local()
 
     def wait(self, barrier: Barrier, phase: int) -> None:
         with barrier.lock:
-            done = barrier.lock.wait_for(lambda: self.failed or barrier.phase & 1 != phase, SECONDS)
+            done = barrier.lock.wait_for(lambda: self.failed or barrier.phase & 1 != phase, self.seconds)
         if self.failed or not done:
-            raise Stuck("a barrier that nobody completes")
+            raise StuckError("a barrier that nobody completes")
 
     def arrive(self, barrier: Barrier, count: int = 1) -> None:
         with barrier.lock:
@@ -205,7 +210,8 @@ class Machine:
         def run(part: Any, arguments: Any, own: int) -> None:
             self.here.program, self.here.warps, self.here.asked = program, own, []
             try:
-                part(*arguments)
+                with np.errstate(all="ignore"):
+                    part(*arguments)
             except BaseException as error:  # told by the thread that waits for all
                 errors.append(error)
                 self.failed = True
@@ -218,7 +224,7 @@ class Machine:
         for t in threads:
             t.join()
         if errors:
-            raise next((e for e in errors if not isinstance(e, Stuck)), errors[0])
+            raise next((e for e in errors if not isinstance(e, StuckError)), errors[0])
 
     def namespace(self) -> dict[str, Any]:
         """What generated text finds under the names that it imports."""
@@ -280,6 +286,7 @@ def _init(barrier: Barrier, count: int) -> None:
 
 
 def _store(place: Pointer, x: Tensor) -> None:
+    time.sleep(SLOW)
     at, x = np.broadcast_arrays(place.at, x.data)
     place.memory[at] = x
 
@@ -301,9 +308,14 @@ def _reduce(x: Tensor, axis: int, combine: Callable[[Any, Any], Any], keep_dims:
     return first
 
 
-def launch(text: str, entry: str, arrays: Sequence[np.ndarray], programs: int, warps: int) -> None:
-    """Run so many programs of the module's entry on arrays, whose memory is read and written as it lies."""
-    machine = Machine(programs, warps)
+def launch(
+    text: str, entry: str, arrays: Sequence[np.ndarray], programs: int, warps: int, seconds: float = SECONDS
+) -> None:
+    """Run so many programs of the module's entry on arrays, whose memory is read and written as it lies.
+
+    StuckError where a wait takes longer than these `seconds`.
+    """
+    machine = Machine(programs, warps, seconds)
     space = machine.namespace()
     exec(compile(IMPORTS.sub("", text), f"{entry}.gluon.py", "exec"), space)
     pointers = [Pointer(a.reshape(-1)) for a in arrays]

@@ -37,7 +37,7 @@ from interfuse.lower.work import Work
 from interfuse.plan.plan import PackStep
 from interfuse.plan.planner import plan
 from interfuse.plan.schedules import schedules
-from tests import few, gathers, joins, mixed, online, packs, parts, symbolic, teams
+from tests import few, gathers, joins, mixed, online, packs, parts, rings, symbolic, teams
 from tests.emit import triton_cases as cases
 from tests.kernels import BUILDERS
 from tests.plan.made import captured
@@ -177,6 +177,20 @@ def test_products_of_few_rows_keep_to_the_limits(device: str, cache: Path) -> No
     sources = [emit(cases.lowered(*region, target=target)[0]) for region in regions]
     for r in compiled(sources, profile, cache):
         assert check(r, profile) is None, r
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_rows_in_a_ring_keep_to_the_limits(device: str, cache: Path) -> None:
+    profile = find(device)
+    if not profile.ring:  # nobody fills shared memory while others compute, or four results a row would have no room
+        assert device in ("A100", "MI300X")
+        return
+    target = replace(GPU, ring=profile.ring)
+    sizes = ((F16, 4096), (BF16, 1024), (F32, 2048), (F16, 768))
+    kernels = [rings.lowered(make(t, 32768, n), target)[0] for make in rings.PLAIN for t, n in sizes]
+    for k, r in zip(kernels, compiled([emit(k) for k in kernels], profile, cache), strict=True):
+        assert check(r, profile) is None, (k.axes, r)
+        assert r.warps == 20 and programs_at_once(r, profile) == 1
 
 
 def test_a_kernel_takes_as_much_whether_or_not_triton_had_compiled_it(tmp_path: Path) -> None:

@@ -1,96 +1,85 @@
-"""Kernels whose rows go by way of a ring. In: regions, small rings. Out: the values of the contract, by tests/gluon.py."""
+"""Kernels whose rows go by way of a ring. In: regions, small rings. Out: the contract's values, by tests/gluon.py."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from interfuse.base.errors import UnsupportedError
+from interfuse.emit import triton_ring
 from interfuse.emit.triton import emit
-from interfuse.ir import build as b
 from interfuse.ir.dtypes import BF16, F16, F32, DType
-from interfuse.ir.layout import contiguous
-from interfuse.ir.node import Node
-from interfuse.lower.families import lower
 from interfuse.lower.kernel import Kernel
-from interfuse.lower.ring import CHUNK_BYTES, WORDS_BYTES
+from interfuse.lower.ring import FAMILY, STEP_BYTES, WORDS_BYTES
 from interfuse.lower.target import GPU, Target
-from interfuse.lower.work import Work
-from tests import gluon, strategies
-from tests.emit import triton_cases as cases
+from tests import gluon, golden, rings, strategies
 from tests.judge import judge_region
-
-Region = tuple[list[Node], list[Node]]
 
 PROGRAMS = 2
 
 
-def small(chunks: int) -> Target:
-    """A GPU of few units whose programs have a ring of so many chunks."""
-    return replace(GPU, programs=PROGRAMS, ring=WORDS_BYTES + chunks * CHUNK_BYTES)
+def small(steps: int) -> Target:
+    """A GPU of few units whose programs have a ring of so many steps."""
+    return replace(GPU, programs=PROGRAMS, ring=WORDS_BYTES + steps * STEP_BYTES)
 
 
-def lowered(region: Region, target: Target) -> tuple[Kernel, tuple[Node, ...]]:
-    inputs, outputs = region
-    layouts = {n: contiguous(n.shape) for n in (*inputs, *outputs)}
-    return lower("region", Work(tuple(outputs), frozenset(inputs), layouts, ring=True), target)
-
-
-def run(kernel: Kernel, inputs: list[np.ndarray], text: str | None = None, programs: int = PROGRAMS) -> list[np.ndarray]:
-    """What the kernel writes; its outputs start out full of sevens."""
+def run(kernel: Kernel, inputs: list[np.ndarray], text: str = "", seconds: float = gluon.SECONDS) -> list[np.ndarray]:
+    """What the kernel writes, or another `text` of it; its outputs start out full of sevens."""
     source = emit(kernel)
-    assert kernel.family == "row, in a ring" and source.grid > programs
+    assert kernel.family == FAMILY and source.grid >= 2 * PROGRAMS, "each program takes blocks in turn"
     outs = [np.full(p.shape, 7, p.dtype.numpy) for p in kernel.params if p.mode == "out"]
-    gluon.launch(text or source.text, source.entry, [*inputs, *outs], programs, kernel.warps)
+    gluon.launch(text or source.text, source.entry, [*inputs, *outs], PROGRAMS, kernel.warps, seconds)
     return outs
 
 
-def softmax(dtype: DType, rows: int, cols: int) -> Region:
-    """Softmax along rows, written across: two numbers of a row are given."""
-    x = b.placeholder("x", dtype, (rows, cols))
-    y = b.cast(_softmax(b.cast(x, F32) if dtype.is_narrow else x), dtype) if dtype.is_narrow else _softmax(x)
-    return [x], [b.apply("copy", b.permute(y, (1, 0)))]
-
-
-def _softmax(x: Node) -> Node:
-    top = b.reduce("max", x, (1,))
-    weights = b.apply("exp", b.apply("sub", x, b.spread_over(top, x, (1,))))
-    return b.apply("div", weights, b.spread_over(b.reduce("sum", weights, (1,)), x, (1,)))
-
-
-def residual(dtype: DType, rows: int, cols: int) -> Region:
-    """(x + r) * scale of its row, over the root of the sum of squares, in batches: two tensors go by way of rings."""
-    x, r = (b.placeholder(name, dtype, (2, rows // 2, cols)) for name in "xr")
-    scale = b.placeholder("scale", F32, (2, rows // 2))
-    both = b.apply("add", *(b.cast(n, F32) if dtype.is_narrow else n for n in (x, r)))
-    total = b.reduce("sum", b.apply("mul", both, both), (2,))
-    root = b.apply("mul", b.apply("rsqrt", b.apply("add", total, b.like(1e-3, total))), scale)
-    y = b.apply("mul", both, b.spread_over(root, both, (2,)))
-    return [x, r, scale], [b.apply("copy", b.permute(b.cast(y, dtype) if dtype.is_narrow else y, (0, 2, 1)))]
-
-
-def norm(dtype: DType, rows: int, cols: int) -> Region:
-    """LayerNorm with weights, written across."""
-    return cases.turned_norm_region(dtype, rows, cols, False)
-
-
-def statistics(dtype: DType, rows: int, cols: int) -> Region:
-    """Softmax, written across, and what a row gives besides."""
-    return cases.turned_region(dtype, rows, cols, False)
-
-
-REGIONS = (norm, softmax, residual, statistics)
-
-
 @pytest.mark.parametrize("kind", ("random", "special"))
-@pytest.mark.parametrize(("dtype", "cols", "chunks"), ((F16, 1024, 4), (BF16, 512, 3), (F32, 768, 5), (F16, 256, 2)))
-@pytest.mark.parametrize("region", REGIONS)
-def test_values(region: Callable[[DType, int, int], Region], dtype: DType, cols: int, chunks: int, kind: str) -> None:
+@pytest.mark.parametrize(("dtype", "cols", "steps"), ((F16, 1024, 6), (BF16, 512, 3), (F32, 768, 9)))
+@pytest.mark.parametrize("region", rings.REGIONS)
+def test_values(
+    region: Callable[[DType, int, int], rings.Region], dtype: DType, cols: int, steps: int, kind: str
+) -> None:
     inputs, outputs = region(dtype, 320, cols)
-    kernel, reads = lowered((inputs, outputs), small(2 * chunks))
+    kernel, reads = rings.lowered((inputs, outputs), small(steps * (2 if region is rings.residual else 1)))
     rng = np.random.default_rng(3)
     values = {n: strategies._floats(kind, n.dtype, n.shape, rng).astype(n.dtype.numpy) for n in inputs}
     got = run(kernel, [values[n] for n in reads])
     assert judge_region(outputs, values, got).ok
+
+
+def test_every_barrier_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without any one of the lines that wait or arrive, somebody waits for ever, reads what is not there, or arrives
+    too often. Who turns rows need not wait for chunks, since who reduces them did, but to see what is there.
+    """
+    inputs, outputs = rings.norm(F16, 320, 1024)
+    monkeypatch.setattr(gluon, "SLOW", 0.02)  # what can run ahead does
+    kernel, reads = rings.lowered((inputs, outputs), small(14))
+    rng = np.random.default_rng(3)
+    given = [rng.standard_normal(n.shape).astype(n.dtype.numpy) for n in reads]
+    wanted, lines = run(kernel, given), emit(kernel).text.splitlines()
+    places = [k for k, line in enumerate(lines) if re.match(r" +(mbarrier\.(wait|arrive)|async_copy\.mbarrier)", line)]
+    assert len(places) == 9
+    found = []
+    for k in places:
+        text = "\n".join([*lines[:k], re.match(" *", lines[k])[0] + "pass", *lines[k + 1 :]])  # type: ignore[index]
+        try:
+            same = all(map(np.array_equal, run(kernel, given, text, seconds=1.0), wanted))
+        except AssertionError:
+            same = False
+        found += [k] if same else []
+    turning = next(k for k, line in enumerate(lines) if line.startswith("def turn_rows"))
+    assert len(found) <= 1 and all(k > turning and "full" in lines[k] for k in found), [lines[k] for k in found]
+
+
+def test_layer_norm_written_across(request: pytest.FixtureRequest) -> None:
+    golden.check(request, emit(rings.lowered(rings.norm(F16, 32768, 4096), replace(GPU, ring=227 << 10))[0]).text)
+
+
+def test_what_gluon_has_no_word_for() -> None:
+    kernel, _ = rings.lowered(rings.norm(F16, 320, 1024), small(3))
+    with pytest.raises(UnsupportedError, match="nowhere"):
+        triton_ring._words("x = tl.nowhere(1)", "TURNED")
+    assert "gl." in emit(kernel).text and " tl." not in emit(kernel).text

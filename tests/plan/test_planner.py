@@ -59,6 +59,17 @@ def test_teams_share_long_rows_on_nvidia_gpus_alone() -> None:
         assert not shared or (found[0].launches, found[0].bytes) == (1, 2 * 4 * 2 * 131072), "each element once"
 
 
+def test_rows_that_lie_across_may_go_by_way_of_a_ring() -> None:
+    x, w = torch.randn(1, 4096, dtype=torch.float16).expand(32768, 4096), torch.randn(4096, dtype=torch.float16)
+    graph = captured(lambda x, w: F.layer_norm(x, (4096,), w, w).t().contiguous(), x.clone(), w)
+    for device in ("H200", "A100", "MI300X"):
+        profile = find(device)
+        (region,) = plan(graph, replace(GPU, ring=profile.ring), profile, Record()).regions
+        found = [c for c in region.candidates if c.label == "fused: row, in a ring"]
+        assert len(found) == (device == "H200")
+        assert not found or (region.choice is found[0] and found[0].launches == 1)
+
+
 def test_what_is_written_in_place_waits_for_nobody() -> None:
     graph = captured(lambda x: x.copy_(torch.softmax(x, -1)), torch.randn(2, 131072))
     for region in plan(graph, GPU, find("H100"), Record()).regions:

@@ -98,7 +98,7 @@ def _result(source: TritonSource, target: str, answer: dict[str, Any] | None) ->
         answer["registers"],
         answer["spills"],
         answer["shared"],
-        warps_on(target.split(":")[0], source.warps),
+        answer["warps"],
         answer["seconds"],
         answer["assembly"],
         answer["hash"],

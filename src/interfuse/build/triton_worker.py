@@ -2,9 +2,9 @@
 
 Stands alone (no torch, nothing else of the package), because a bad kernel can end the process that compiles it. The
 first line out is {"triton": version}. A job is {text, entry, arguments, constants, warps, target, assembly, options};
-its result {ok, error} or {ok, registers, spills, shared, seconds, assembly_bytes, assembly, hash}, where `hash` names
-the compiled kernel in Triton's cache. The first argument names that cache's folder. The process ends with its input, or
-after a minute without a job.
+its result {ok, error} or {ok, registers, spills, shared, warps, seconds, assembly_bytes, assembly, hash}, where
+`hash` names the compiled kernel in Triton's cache. The first argument names that cache's folder. The process ends with
+its input, or after a minute without a job.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ def compile_job(job: dict[str, Any]) -> dict[str, Any]:
         "ok": True,
         **figures,
         "shared": compiled.metadata.shared,
+        "warps": compiled.metadata.num_warps,
         "seconds": time.perf_counter() - started,
         "assembly_bytes": len(assembly),
         "assembly": assembly if job["assembly"] else "",

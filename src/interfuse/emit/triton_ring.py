@@ -6,7 +6,8 @@ barriers in it are the text's own. So what warps do for rows is written as for a
 A program has three sorts of warps. Some fetch: they wait until a chunk of the ring is `empty`, and it is `full` when
 what they asked for is there. Some reduce: they walk rows once or oftener, and then what is given of each row is
 `known`. Some turn: they take that, so that its place is `free` for the next rows but one, walk the rows a last time and
-write across. `turn` numbers the blocks of rows that a program takes, `chunk` all chunks of these.
+write across. `turn` numbers the blocks of rows that a program takes, `chunk` all chunks of these, which have some
+`steps` each.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from interfuse.emit.triton_body import Body
 from interfuse.emit.triton_lanes import Lane
 from interfuse.ir.index import wrap
 from interfuse.lower.kernel import Kernel, Load, Loop, Reduce, Stmt, Store, Value, operands, step_along, walk
-from interfuse.lower.ring import BYTES, fetched
+from interfuse.lower.ring import BYTES, fetched, steps_of
 from interfuse.lower.vectors import VECTOR_BYTES
 
 REDUCERS, FETCHERS = 8, 4
 """Warps that reduce, and that fetch."""
 
-REDUCING, FETCHING = 120, 24
+REDUCING, FETCHING = 120, 32
 """Registers of their threads; those that turn have what is left."""
 
 IMPORTS = """\
@@ -45,7 +46,7 @@ WORDS = frozenset(
 """Words of Triton that are Gluon's as well."""
 
 BARRIERS = ("full", "empty", "known", "free")
-OWN = (*BARRIERS, "gl", "gluon", "mbarrier", "async_copy", "turn", "chunk", "slot", "piece")
+OWN = (*BARRIERS, "gl", "gluon", "mbarrier", "async_copy", "turn", "chunk", "slot", "step", "piece")
 """Names of the text itself."""
 
 INIT = """\
@@ -57,7 +58,10 @@ INIT = """\
         mbarrier.init(free.index(slot), count=1)
 """
 
-CHUNK = ("chunk = turn * (COLS // COL_BLOCK) + col_start // COL_BLOCK", "slot = chunk % RING")
+CHUNKS = "for chunk in range(turn * CHUNKS, (turn + 1) * CHUNKS):"
+STEPS = "for step in gl.static_range(STEPS):"
+START = "col_start = (chunk % CHUNKS * STEPS + step) * COL_BLOCK"
+STEP = "{0}.index(slot * STEPS + step)"
 GIVEN = "{0}_given.index(turn & 1)"
 
 
@@ -81,21 +85,28 @@ class _Walk(Body):
             super()._load(s)
             return
         if self._waits:
-            self.writer.line("mbarrier.wait(full.index(slot), chunk // RING & 1)")
+            with self.writer.block("if step == 0:"):
+                self.writer.line("mbarrier.wait(full.index(slot), chunk // RING & 1)")
         self._waits = False
-        read = f"{self._rings[place]}.index(slot).load(LAYOUT)"
+        read = f"{STEP.format(self._rings[place])}.load(LAYOUT)"
         self.writer.line(f"{self._name(s.out)} = {self._convert(read, self.kernel.param(s.param).dtype, s.out.dtype)}")
         self._unread.discard(place)
         if self._last and not self._unread:
-            self.writer.line("mbarrier.arrive(empty.index(slot), count=1)")
+            with self.writer.block("if step == STEPS - 1:"):
+                self.writer.line("mbarrier.arrive(empty.index(slot), count=1)")
 
     def _steps(self, loop: Loop, header: str) -> None:
+        if not header:  # one of the steps of a chunk
+            super()._steps(loop, "")
+            return
         self._waits = True
-        super()._steps(loop, header)
+        with self.writer.block(CHUNKS):
+            self.writer.line("slot = chunk % RING")
+            super()._steps(loop, STEPS)
 
     def _step(self, loop: Loop, lane: Lane) -> None:
+        self.writer.line(START)
         super()._step(loop, lane)
-        self._lines(CHUNK)
 
     def rows(self) -> str:
         """The line that tells the indices of a block's rows."""
@@ -147,11 +158,11 @@ def _apart(body: tuple[Stmt, ...]) -> tuple[tuple[Stmt, ...], tuple[Stmt, ...]]:
     reduced = {s.out for s in walk(body) if isinstance(s, Reduce)}
     both = list[Stmt]()
     for s in body[:at]:
-        if isinstance(s, Loop):
+        if isinstance(s, (Loop, Store)):
             continue
         if reduced.isdisjoint(operands(s)):
             both.append(s)
-        elif not isinstance(s, Store):
+        else:
             reduced.add(s.out)
     return (*body[:at], *body[at + 1 :]), (*both, _columns_first(body[at]))
 
@@ -164,7 +175,7 @@ def _columns_first(loop: Stmt) -> Loop:
 
 
 def _made(body: tuple[Stmt, ...]) -> set[Value]:
-    return {s.out for s in walk(body) if not isinstance(s, Store)}
+    return {s.out for s in walk(body) if not isinstance(s, (Loop, Store))}
 
 
 def _give(walks: _Walk, given: Sequence[Value]) -> None:
@@ -190,14 +201,15 @@ def _fetching(body: _Walk, rings: dict[Load, str]) -> str:
     writer = Writer()
     with writer.block(), writer.block():
         writer.line(body.rows())
-        with writer.block("for col_start in range(0, COLS, COL_BLOCK):"):
-            writer.line(f"col = col_start + {body.lanes['col'].numbers()}")
-            for line in CHUNK:
-                writer.line(line)
+        with writer.block(CHUNKS):
+            writer.line("slot = chunk % RING")
             writer.line("mbarrier.wait(empty.index(slot), chunk // RING & 1 ^ 1)")
-            for s, name in rings.items():
-                place = f"{s.param}_ptr + {body.index(s.index)}"
-                writer.line(f"async_copy.async_copy_global_to_shared({name}.index(slot), {place})")
+            with writer.block(STEPS):
+                writer.line(START)
+                writer.line(f"col = col_start + {body.lanes['col'].numbers()}")
+                for s, name in rings.items():
+                    place = f"{s.param}_ptr + {body.index(s.index)}"
+                    writer.line(f"async_copy.async_copy_global_to_shared({STEP.format(name)}, {place})")
             writer.line("async_copy.mbarrier_arrive(full.index(slot), increment_count=False)")
     return writer.text()
 
@@ -216,7 +228,12 @@ def _words(text: str, layout: str) -> str:
 
 
 def _entry(
-    kernel: Kernel, entry: str, pointers: Sequence[str], buffers: list[str], rings: dict[Load, str], given: dict[str, Value]
+    kernel: Kernel,
+    entry: str,
+    pointers: Sequence[str],
+    buffers: list[str],
+    rings: dict[Load, str],
+    given: dict[str, Value],
 ) -> str:
     """The function that is launched: it sets shared memory and barriers up and lets each sort of warps begin."""
     shared = "gl.SwizzledSharedLayout(vec=1, per_phase=1, max_phase=1, order={0})"
@@ -224,7 +241,7 @@ def _entry(
     with writer.block():
         for s, name in rings.items():
             kind = prelude.TYPES[kernel.param(s.param).dtype]
-            shape = f"(RING, ROW_BLOCK, COL_BLOCK), {shared.format('[1, 0]')}"
+            shape = f"(RING * STEPS, ROW_BLOCK, COL_BLOCK), {shared.format('[1, 0]')}"
             writer.line(f"{name} = gl.allocate_shared_memory({kind}, {shape})")
         for name, v in given.items():
             shape = f"(2, ROW_BLOCK), {shared.format('[0]')}"
@@ -248,6 +265,8 @@ def _constants(kernel: Kernel) -> str:
     row, col = kernel.axis("row"), kernel.axis("col")
     rows = wrap(row.extent).hi
     sizes = {"COLS": col.extent, "ROW_BLOCK": row.block, "COL_BLOCK": col.block}
+    steps = steps_of(col)
+    sizes |= {"STEPS": steps, "CHUNKS": wrap(col.extent).hi // (steps * col.block)}
     sizes |= {"PIECES": rows // row.block, "RING": kernel.ring}
     widest = max(kernel.param(s.param).dtype.bytes for s in fetched(walk(kernel.body)))
     lines = [f"{name} = gl.constexpr({n})" for name, n in sizes.items()]
@@ -269,6 +288,4 @@ def _turned(kernel: Kernel, rows: int, cols: int) -> str:
     before, behind = ([[1 << k, 0] for k in range(n.bit_length() - 1)] for n in (down, rows))
     own, lanes = (each // down).bit_length() - 1, (32 * down // rows).bit_length() - 1
     registers, lane = before + columns[:own], columns[own : own + lanes] + behind[len(before) :]
-    return (
-        f"gl.DistributedLinearLayout({registers}, {lane}, {columns[own + lanes :]}, [], [{rows}, {cols}])"
-    )
+    return f"gl.DistributedLinearLayout({registers}, {lane}, {columns[own + lanes :]}, [], [{rows}, {cols}])"

@@ -311,8 +311,8 @@ class Kernel:
     parameters that kernels before it write, and before it writes.
 
     Where an axis has the role TEAM, the programs of its indices work on one row of the grid at a time, and a launch has
-    as many teams as the device holds at once: each takes rows in turn. Where it has a `ring` of so many chunks of rows and
-    columns, a launch has as many programs as the device holds at once, and each takes blocks of rows in turn.
+    as many teams as the device holds at once: each takes rows in turn. Where it has a `ring` of so many chunks, rows go
+    by way of these, and a launch has as many programs as the device has units: each takes blocks of rows in turn.
     """
 
     name: str

@@ -9,15 +9,30 @@ their way while this one is reduced and written. A program takes one block after
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 
 from interfuse.base.errors import UnsupportedError
-from interfuse.ir.index import Expr, linear_terms, symbols
+from interfuse.ir.index import Expr, linear_terms, symbols, wrap
 from interfuse.lower.accesses import accesses
 from interfuse.lower.axes import divisors
 from interfuse.lower.domain import Domain
-from interfuse.lower.kernel import PLACES, Axis, Load, Loop, Reduce, Role, Scan, Stmt, Store, first_step, step_along, varies_over, walk
+from interfuse.lower.kernel import (
+    PLACES,
+    Axis,
+    Load,
+    Loop,
+    Reduce,
+    Role,
+    Scan,
+    Stmt,
+    Store,
+    first_step,
+    step_along,
+    varies_over,
+    walk,
+)
 from interfuse.lower.order import position
 from interfuse.lower.target import Target
 from interfuse.lower.traced import Trace
@@ -26,8 +41,11 @@ from interfuse.lower.vectors import SECTOR_BYTES, VECTOR_BYTES
 FAMILY, WARPS = "row, in a ring", 8
 """The family, and the warps of a program that write; others reduce and fetch."""
 
-CHUNK_BYTES, LEAST_CHUNK = 1 << 14, 1 << 13
-"""Bytes of a chunk, and of the smallest one: threads wait for each other once a chunk, and fetch it at once."""
+STEP_BYTES, LEAST_STEP = 1 << 14, 1 << 13
+"""Bytes of a step of columns, and of the shortest one."""
+
+STEPS = 2
+"""Steps of a chunk at most: what threads wait for, fetch and give back at once."""
 
 WORDS_BYTES = 3 << 10
 """Shared memory beside the ring: barriers, and what is given of each row."""
@@ -55,35 +73,44 @@ def ring_axes(trace: Trace, domain: Domain, target: Target) -> tuple[tuple[Axis,
     """The axes of rows in a ring, and the chunks of the ring. UnsupportedError where rows cannot go that way, or need
     not.
     """
-    rows, cols, row, col = domain.rows, domain.cols, position("row", domain.rows), position("col", domain.cols)
+    rows, cols, row, index = domain.rows, domain.cols, position("row", domain.rows), position("col", domain.cols)
     if not isinstance(rows, int) or not isinstance(cols, int) or domain.inner != 1 or not target.ring:
         raise UnsupportedError("no ring: sizes change, or the GPU has no such memory")
     if any(isinstance(m, Scan) or (isinstance(m, Reduce) and m.op in PLACES) for m in trace.made):
         raise UnsupportedError("no ring: scans, or places of elements")
     reads = fetched(trace.made)
-    places = row, col
-    turned = [s for s in trace.stores if first_step(s, row, places) == 1 and step_along(s, col) not in (0, 1, -1, None)]
+    places = row, index
+    turned = [
+        s for s in trace.stores if first_step(s, row, places) == 1 and step_along(s, index) not in (0, 1, -1, None)
+    ]
     read = sum(s.out.dtype.bytes for s in reads)
-    if not turned or not reads or any(not _is_plain(s, row, col) for s in reads):
+    if not turned or not reads or any(not _is_plain(s, index) for s in reads):
         raise UnsupportedError("no ring: rows are not whole vectors, or nothing lies across")
     written = min(s.arg.dtype.bytes for s in turned)
     every = {n for a in accesses(trace) for n in divisors(a.index, row)}
     room = target.ring - WORDS_BYTES
     block = LONGEST_PIECE // written
-    while any(n % block for n in (rows, *every)) or rows < TURNS * target.programs * block or (
-        BLOCKS * block * cols * read > room
+    while (
+        any(n % block for n in (rows, *every))
+        or rows < TURNS * target.programs * block
+        or (BLOCKS * block * cols * read > room)
     ):
         block //= 2
         if block * written < SECTOR_BYTES:
             raise UnsupportedError(f"no ring: rows of {cols} are too long for it, or too few, or pieces too short")
-    chunk = min(cols & -cols, CHUNK_BYTES // (block * read))
-    if block * chunk * read < LEAST_CHUNK:
-        raise UnsupportedError(f"no ring: {cols} columns are no whole chunks")
-    axes = Axis("row", rows, Role.GRID, block), Axis("col", cols, Role.SERIAL, chunk)
-    return axes, room // (block * chunk * read)
+    step = min(cols & -cols, STEP_BYTES // (block * read))
+    if block * step * read < LEAST_STEP:
+        raise UnsupportedError(f"no ring: {cols} columns are no whole steps")
+    col = Axis("col", cols, Role.SERIAL, step)
+    return (Axis("row", rows, Role.GRID, block), col), room // (block * step * read * steps_of(col))
 
 
-def _is_plain(s: Load, row: Expr, col: Expr) -> bool:
+def steps_of(col: Axis) -> int:
+    """The steps of a chunk."""
+    return math.gcd(STEPS, wrap(col.extent).hi // col.block)
+
+
+def _is_plain(s: Load, col: Expr) -> bool:
     """True where neighbours along the columns lie side by side, and rows begin with whole vectors."""
     terms, vector = dict(linear_terms(s.index)), VECTOR_BYTES // s.out.dtype.bytes
     rest = {t: k for t, k in terms.items() if t is not col}

@@ -14,8 +14,8 @@ class Target:
     way at once. Rows of up to `short_row` elements are read again for less than it costs to join moments of their
     lanes. Reductions of fewer than `enough` programs are cut into parts, on a CPU whatever its cores are, so that
     the same sizes give the same bits. A program keeps sums of `widest` columns at most, and
-    holds a `share` of a row that a team of programs shares. Tensor cores take `dot` rows of what they multiply at once. A
-    program has a `ring` of so many bytes of shared memory, which is filled while it computes; 0 where it has none.
+    holds a `share` of a row that a team of programs shares. Tensor cores take `dot` rows of what they multiply at once.
+    Of `ring` bytes of shared memory a program fills some while it computes with others; 0 where it cannot.
     """
 
     backend: str = "cpp"

@@ -75,8 +75,7 @@ class Context:
     works: dict[frozenset[int], Work] = field(default_factory=dict)
     tried: dict[frozenset[int], KernelStep | str] = field(default_factory=dict)
     parted: dict[frozenset[int], tuple[KernelStep, ...]] = field(default_factory=dict)
-    teamed: dict[frozenset[int], KernelStep | None] = field(default_factory=dict)
-    ringed: dict[frozenset[int], KernelStep | None] = field(default_factory=dict)
+    others: dict[frozenset[int], Mapping[str, KernelStep]] = field(default_factory=dict)
     multiplied: dict[frozenset[int], KernelStep | None] = field(default_factory=dict)
     likeness: Likeness = field(default_factory=Likeness)
     lowered: dict[Hashable, tuple[Kernel, tuple[int, ...]] | str] = field(default_factory=dict)
@@ -199,36 +198,31 @@ def _parts(whole: Work, target: Target) -> tuple[KernelStep, ...]:
     return tuple(steps)
 
 
-def in_teams(calls: frozenset[int], context: Context) -> KernelStep | None:
-    """The kernel that shares each row of `calls` out to a team of programs; None where that is not to be had. What is
-    written over inputs stays with programs that wait for nobody.
+def others(calls: frozenset[int], context: Context) -> Mapping[str, KernelStep]:
+    """Kernels that compute `calls` another way: a "team" of programs shares each row, or rows go by way of a "ring" in
+    shared memory. What is written over inputs stays with programs that wait for nobody.
     """
-    target, nvidia = context.target, context.profile.kind == "cuda"
-    if calls not in context.teamed and target is not None and nvidia and not calls & context.flow.writes.keys():
-        context.teamed[calls] = _made(_team, calls, target, context)
-    return context.teamed.get(calls)
+    target = context.target
+    if target is None or context.profile.kind != "cuda" or calls & context.flow.writes.keys():
+        return {}
+    if calls not in context.others:
+        made = {way: _made(make, calls, target, context) for way, make in (("team", _team), ("ring", _ring))}
+        context.others[calls] = {way: step for way, step in made.items() if step is not None}
+    return context.others[calls]
 
 
 def _team(whole: Work, target: Target) -> KernelStep | None:
-    """The kernel of `in_teams`; UnsupportedError, or None, where there is none."""
+    """Rows that teams share; UnsupportedError, or None, where they do not."""
     work = team(whole, target)
-    if work is None:
-        return None
-    kernel, reads = lower("kernel", work, target)
-    return KernelStep(kernel, reads, work.outputs, work=work, skipped=work.skipped(reads))
-
-
-def in_a_ring(calls: frozenset[int], context: Context) -> KernelStep | None:
-    """The kernel that takes the rows of `calls` by way of a ring in shared memory; None where that is not to be had."""
-    target = context.target
-    if calls not in context.ringed and target is not None and target.ring and not calls & context.flow.writes.keys():
-        context.ringed[calls] = _made(_ring, calls, target, context)
-    return context.ringed.get(calls)
+    return None if work is None else _step(work, target)
 
 
 def _ring(whole: Work, target: Target) -> KernelStep:
-    """The kernel of `in_a_ring`; UnsupportedError where there is none."""
-    work = replace(whole, ring=True)
+    """Rows by way of a ring; UnsupportedError where they cannot go that way."""
+    return _step(replace(whole, ring=True), target)
+
+
+def _step(work: Work, target: Target) -> KernelStep:
     kernel, reads = lower("kernel", work, target)
     return KernelStep(kernel, reads, work.outputs, work=work, skipped=work.skipped(reads))
 
@@ -249,13 +243,13 @@ def _made(make: Callable[[Work, Target], T], calls: frozenset[int], target: Targ
 
 
 def seconds_of(calls: frozenset[int], context: Context) -> float:
-    """Predicted seconds of the kernel for `calls`, or of those that do it in parts, in teams or in a ring where these are faster.
+    """Predicted seconds of the kernel for `calls`, or of those that do it another way where these are faster.
 
     UnsupportedError says why there is none.
     """
-    parts, others = in_parts(calls, context), (in_teams(calls, context), in_a_ring(calls, context))
+    parts = in_parts(calls, context)
     ways = [parted_candidate(parts, context)] if parts else []
-    ways += [fused_candidate(step, context) for step in others if step is not None]
+    ways += [fused_candidate(step, context) for step in others(calls, context).values()]
     try:
         ways.append(fused_candidate(fused(calls, context), context))
     except UnsupportedError:

@@ -29,11 +29,10 @@ from interfuse.plan.candidates import (
     fused,
     fused_candidate,
     in_parts,
-    in_a_ring,
-    in_teams,
     library_candidate,
     linear_of,
     one_after_other,
+    others,
     outputs_of,
     packed_candidate,
     parted_candidate,
@@ -254,9 +253,8 @@ def _faster(calls: frozenset[int], name: str, context: Context, kernels: dict[Ke
             _renamed(s, f"{name}_{k + 1}", calls, context, kernels) for k, s in enumerate(in_parts(calls, context))
         ]
         found = [parted_candidate(steps, context)] if steps else []
-        for way, step in (("team", in_teams(calls, context)), ("ring", in_a_ring(calls, context))):
-            if step is not None:
-                found.append(fused_candidate(_renamed(step, f"{name}_{way}", calls, context, kernels), context))
+        for way, step in others(calls, context).items():
+            found.append(fused_candidate(_renamed(step, f"{name}_{way}", calls, context, kernels), context))
         try:
             return [fused_candidate(_kernel(calls, name, context, kernels), context), *found]
         except UnsupportedError:

@@ -274,7 +274,7 @@ def load(source: TritonSource, kernel: Kernel, built: Built | None = None) -> La
     except SyntaxError as error:
         raise BuildError(f"{source.entry}: the generated module does not parse ({error}); please report it.") from error
     function = namespace[source.entry]
-    interpreter = getattr(namespace["triton"].runtime, "interpreter", None)
+    interpreter = getattr(importlib.import_module("triton.runtime"), "interpreter", None)
     if interpreter is not None and isinstance(function, interpreter.InterpretedFunction):
         if "libdevice" in namespace:
             namespace["libdevice"] = _NumpyMath(interpreter.TensorHandle, namespace["tl"])
@@ -318,7 +318,7 @@ def _resources(source: TritonSource, compiled: Any) -> Resources:
         compiled.n_regs,
         4 * compiled.n_spills,
         compiled.metadata.shared,
-        warps_on(target.backend, source.warps),
+        compiled.metadata.num_warps,
     )
 
 
