@@ -29,7 +29,7 @@ from interfuse.lower.vectors import VECTOR_BYTES
 REDUCERS, FETCHERS = 8, 4
 """Warps that reduce, and that fetch."""
 
-REDUCING, FETCHING = 120, 32
+REDUCING, FETCHING = 136, 40
 """Registers of their threads; those that turn have what is left."""
 
 IMPORTS = """\
@@ -204,7 +204,7 @@ def _fetching(body: _Walk, rings: dict[Load, str]) -> str:
         with writer.block(CHUNKS):
             writer.line("slot = chunk % RING")
             writer.line("mbarrier.wait(empty.index(slot), chunk // RING & 1 ^ 1)")
-            with writer.block(STEPS):
+            with writer.block("for step in range(STEPS):"):
                 writer.line(START)
                 writer.line(f"col = col_start + {body.lanes['col'].numbers()}")
                 for s, name in rings.items():
