@@ -193,6 +193,21 @@ def test_rows_in_a_ring_keep_to_the_limits(device: str, cache: Path) -> None:
         assert r.warps == 20 and programs_at_once(r, profile) == 1
 
 
+def test_triton_keeps_the_numbers_of_blocks_for_all_warps() -> None:
+    """It drops what a loop carries for the bounds of loops inside alone: warps that fetch would ask for one block only,
+    and wait for ever.
+    """
+    kernel, _ = rings.lowered(rings.norm(F16, 32768, 4096), replace(GPU, ring=find("H100").ring))
+    source = emit(kernel)
+    attrs = {(k,): triton_worker.ALIGNED for k in range(len(source.arguments))}
+    function = triton_worker.load(source.text, source.entry)
+    made = triton_worker.GluonASTSource(function, dict(source.arguments), {}, attrs)
+    target = triton_worker.GPUTarget("cuda", 90, 32)
+    text = triton_worker.triton.compile(made, target=target, options={"num_warps": source.warps}).asm["ttgir"]
+    loops = [line for line in text.splitlines() if "scf.for %piece" in line or "scf.for %turn" in line]
+    assert len(loops) == 3 and all("iter_args(%turn" in line for line in loops), loops
+
+
 def test_a_kernel_takes_as_much_whether_or_not_triton_had_compiled_it(tmp_path: Path) -> None:
     source = emit(cases.lowered(*few.gated(F32, (64, 128, 128), True))[0])
     first, again = (build.compile_offline([source], find("B200").target, 1, tmp_path)[0] for _ in range(2))

@@ -46,7 +46,7 @@ WORDS = frozenset(
 """Words of Triton that are Gluon's as well."""
 
 BARRIERS = ("full", "empty", "known", "free")
-OWN = (*BARRIERS, "gl", "gluon", "mbarrier", "async_copy", "turn", "chunk", "slot", "step", "piece")
+OWN = (*BARRIERS, "gl", "gluon", "mbarrier", "async_copy", "turn", "part", "chunk", "slot", "step", "piece")
 """Names of the text itself."""
 
 INIT = """\
@@ -58,9 +58,12 @@ INIT = """\
         mbarrier.init(free.index(slot), count=1)
 """
 
-CHUNKS = "for chunk in range(turn * CHUNKS, (turn + 1) * CHUNKS):"
+CHUNKS = "for part in range(CHUNKS):"
+SLOT = ("chunk = turn * CHUNKS + part", "slot = chunk % RING")
+"""One chunk of a block. Were `turn` in the bounds of a loop alone, Triton would take it for unused, and drop it."""
+
 STEPS = "for step in gl.static_range(STEPS):"
-START = "col_start = (chunk % CHUNKS * STEPS + step) * COL_BLOCK"
+START = "col_start = (part * STEPS + step) * COL_BLOCK"
 STEP = "{0}.index(slot * STEPS + step)"
 GIVEN = "{0}_given.index(turn & 1)"
 
@@ -101,7 +104,7 @@ class _Walk(Body):
             return
         self._waits = True
         with self.writer.block(CHUNKS):
-            self.writer.line("slot = chunk % RING")
+            self._lines(SLOT)
             super()._steps(loop, STEPS)
 
     def _step(self, loop: Loop, lane: Lane) -> None:
@@ -202,7 +205,8 @@ def _fetching(body: _Walk, rings: dict[Load, str]) -> str:
     with writer.block(), writer.block():
         writer.line(body.rows())
         with writer.block(CHUNKS):
-            writer.line("slot = chunk % RING")
+            for line in SLOT:
+                writer.line(line)
             writer.line("mbarrier.wait(empty.index(slot), chunk // RING & 1 ^ 1)")
             with writer.block("for step in range(STEPS):"):
                 writer.line(START)
