@@ -111,7 +111,9 @@ def test_what_triton_throws_becomes_a_launch_error() -> None:
 
 def test_figures_of_the_first_launch_are_kept() -> None:
     compiled = SimpleNamespace(
-        n_regs=40, n_spills=2, metadata=SimpleNamespace(shared=128, target=SimpleNamespace(backend="cuda", arch=90))
+        n_regs=40,
+        n_spills=2,
+        metadata=SimpleNamespace(shared=128, num_warps=4, target=SimpleNamespace(backend="cuda", arch=90)),
     )
 
     class Compiling(Recording):
@@ -128,7 +130,7 @@ class Compiled:
     """Stands for what a launch compiled: notes how it is launched again."""
 
     n_regs = n_spills = 0
-    metadata = SimpleNamespace(shared=0, target=SimpleNamespace(backend="cuda", arch=90))
+    metadata = SimpleNamespace(shared=0, num_warps=4, target=SimpleNamespace(backend="cuda", arch=90))
 
     def __init__(self) -> None:
         self.calls: list[tuple[tuple[int, ...], tuple[object, ...]]] = []

@@ -63,7 +63,7 @@ from interfuse.lower.launch import order_of, stages_of, warps_of
 from interfuse.lower.nested import find_blocks, in_blocks
 from interfuse.lower.order import in_memory_order, map_domains, memory_digits, places, position
 from interfuse.lower.ring import FAMILY as RING
-from interfuse.lower.ring import WARPS, in_order, ring_axes
+from interfuse.lower.ring import in_a_ring
 from interfuse.lower.schedule import HELD, Schedule
 from interfuse.lower.skinny import FAMILY, multiplied
 from interfuse.lower.statistics import expand_statistics, join_statistics
@@ -223,11 +223,8 @@ def _in_a_ring(work: Work, target: Target, schedule: Schedule) -> _Made:
     """Rows that go by way of a ring in shared memory, from which all walks read them."""
     domain = replace(walked(work, target), most=INF)
     trace = _trace(join_statistics(work.roots, work.leaves), work, domain, target)
-    axes, ring = ring_axes(trace, domain, target)
-    asked = schedule.placed(axes, target.backend, target.lanes), schedule.warps or WARPS, schedule.stages or 1
-    if asked != (axes, WARPS, 1) or schedule.streamed:
-        raise UnsupportedError(f"the schedule {schedule}: a ring has what fits it")
-    return _Made(RING, axes, trace, in_order(statements(trace, axes[-1], keep=False)[0]), (), ring)
+    axes, body, ring = in_a_ring(trace, domain, target, schedule)
+    return _Made(RING, axes, trace, body, (), ring)
 
 
 def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) -> _Made:

@@ -34,8 +34,10 @@ from interfuse.lower.kernel import (
     walk,
 )
 from interfuse.lower.order import position
+from interfuse.lower.schedule import Schedule
 from interfuse.lower.target import Target
 from interfuse.lower.traced import Trace
+from interfuse.lower.tree import statements
 from interfuse.lower.vectors import SECTOR_BYTES, VECTOR_BYTES
 
 FAMILY, WARPS = "row, in a ring", 8
@@ -69,17 +71,27 @@ def fetched(statements: Iterable[Stmt]) -> tuple[Load, ...]:
     return tuple({(s.param, s.index): s for s in reversed(wide)}.values())[::-1]
 
 
-def ring_axes(trace: Trace, domain: Domain, target: Target) -> tuple[tuple[Axis, Axis], int]:
-    """The axes of rows in a ring, and the chunks of the ring. UnsupportedError where rows cannot go that way, or need
-    not.
+def in_a_ring(
+    trace: Trace, domain: Domain, target: Target, schedule: Schedule
+) -> tuple[tuple[Axis, Axis], tuple[Stmt, ...], int]:
+    """The axes of rows in a ring, their statements, and the chunks of the ring. UnsupportedError where rows cannot go
+    that way, or need not.
     """
+    axes, chunks = ring_axes(trace, domain, target)
+    asked = schedule.placed(axes, target.backend, target.lanes), schedule.warps or WARPS, schedule.stages or 1
+    if asked != (axes, WARPS, 1) or schedule.streamed:
+        raise UnsupportedError(f"the schedule {schedule}: a ring has what fits it")
+    return axes, in_order(statements(trace, axes[-1], keep=False)[0]), chunks
+
+
+def ring_axes(trace: Trace, domain: Domain, target: Target) -> tuple[tuple[Axis, Axis], int]:
+    """The axes and the chunks of `in_a_ring`."""
     rows, cols, row, index = domain.rows, domain.cols, position("row", domain.rows), position("col", domain.cols)
     if not isinstance(rows, int) or not isinstance(cols, int) or domain.inner != 1 or not target.ring:
         raise UnsupportedError("no ring: sizes change, or the GPU has no such memory")
     if any(isinstance(m, Scan) or (isinstance(m, Reduce) and m.op in PLACES) for m in trace.made):
         raise UnsupportedError("no ring: scans, or places of elements")
-    reads = fetched(trace.made)
-    places = row, index
+    reads, places = fetched(trace.made), (row, index)
     turned = [
         s for s in trace.stores if first_step(s, row, places) == 1 and step_along(s, index) not in (0, 1, -1, None)
     ]
@@ -98,7 +110,7 @@ def ring_axes(trace: Trace, domain: Domain, target: Target) -> tuple[tuple[Axis,
         block //= 2
         if block * written < SECTOR_BYTES:
             raise UnsupportedError(f"no ring: rows of {cols} are too long for it, or too few, or pieces too short")
-    step = min(cols & -cols, STEP_BYTES // (block * read))
+    step = min(cols & -cols, 1 << (STEP_BYTES // (block * read)).bit_length() - 1)
     if block * step * read < LEAST_STEP:
         raise UnsupportedError(f"no ring: {cols} columns are no whole steps")
     col = Axis("col", cols, Role.SERIAL, step)
