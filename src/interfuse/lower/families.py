@@ -29,6 +29,7 @@ from interfuse.ir.index import contiguous_strides as dense
 from interfuse.ir.layout import Layout, laid_over
 from interfuse.ir.node import Node
 from interfuse.ir.ops import REDUCES, SCANS
+from interfuse.lower import ring
 from interfuse.lower.accesses import accesses, adds_up, bounds, size_symbols
 from interfuse.lower.axes import (
     Rows,
@@ -62,8 +63,6 @@ from interfuse.lower.kernel import (
 from interfuse.lower.launch import order_of, stages_of, warps_of
 from interfuse.lower.nested import find_blocks, in_blocks
 from interfuse.lower.order import in_memory_order, map_domains, memory_digits, places, position
-from interfuse.lower.ring import FAMILY as RING
-from interfuse.lower.ring import in_a_ring
 from interfuse.lower.schedule import HELD, Schedule
 from interfuse.lower.skinny import FAMILY, multiplied
 from interfuse.lower.statistics import expand_statistics, join_statistics
@@ -223,8 +222,8 @@ def _in_a_ring(work: Work, target: Target, schedule: Schedule) -> _Made:
     """Rows that go by way of a ring in shared memory, from which all walks read them."""
     domain = replace(walked(work, target), most=INF)
     trace = _trace(join_statistics(work.roots, work.leaves), work, domain, target)
-    axes, body, ring = in_a_ring(trace, domain, target, schedule)
-    return _Made(RING, axes, trace, body, (), ring)
+    axes, body, chunks = ring.in_a_ring(trace, domain, target, schedule)
+    return _Made(ring.FAMILY, axes, trace, body, (), chunks)
 
 
 def _reducing(work: Work, domain: Domain, target: Target, schedule: Schedule) -> _Made:
