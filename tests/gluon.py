@@ -11,19 +11,12 @@ from __future__ import annotations
 import math
 import re
 import threading
-import time
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
-
-SECONDS = 20.0
-"""How long a wait may take; a chunk is there within a thousandth of it."""
-
-SLOW = 0.0
-"""Seconds of a store."""
 
 IMPORTS = re.compile(r"^(import|from) .*$", re.MULTILINE)
 
@@ -111,11 +104,11 @@ def _plain(x: Any) -> Any:
 class Shared:
     """Some shared memory."""
 
-    def __init__(self, data: np.ndarray) -> None:
-        self.data = data
+    def __init__(self, data: np.ndarray, late: Callable[[], None]) -> None:
+        self.data, self._late = data, late
 
     def index(self, k: int) -> Shared:
-        return Shared(self.data[k])
+        return Shared(self.data[k], self._late)
 
     def load(self, layout: Layout) -> Tensor:
         layout.check(self.data.shape)
@@ -123,6 +116,7 @@ class Shared:
 
     def store(self, x: Tensor) -> None:
         assert x.shape == self.data.shape and x.dtype == self.data.dtype
+        self._late()
         self.data[...] = x.data
 
 
@@ -155,7 +149,7 @@ class Barrier:
     """A barrier that `count` arrivals complete, again and again."""
 
     def __init__(self) -> None:
-        self.lock, self.count, self.left, self.phase = threading.Condition(), 0, 0, 0
+        self.count, self.left, self.phase = 0, 0, 0
 
 
 class Barriers:
@@ -169,25 +163,68 @@ class Barriers:
 
 
 class Machine:
-    """One launch: its programs in turn."""
+    """One launch: its programs in turn. Who writes results lets everybody else go on first, as far as they can; or who
+    writes to shared memory does.
+    """
 
-    def __init__(self, programs: int, warps: int, seconds: float) -> None:
-        self.programs, self.warps, self.seconds, self.failed = programs, warps, seconds, False
-        self.here = threading.local()
+    def __init__(self, programs: int, warps: int, results_late: bool) -> None:
+        self.programs, self.warps, self.results_late, self.failed = programs, warps, results_late, False
+        self.here, self.changed = threading.local(), threading.Condition()
+        self.waits: dict[int, tuple[Barrier, int] | None] = {}
+        self.alive: set[int] = set()
 
-    def wait(self, barrier: Barrier, phase: int) -> None:
-        with barrier.lock:
-            done = barrier.lock.wait_for(lambda: self.failed or barrier.phase & 1 != phase, self.seconds)
-        if self.failed or not done:
+    def blocked(self, thread: int) -> bool:
+        """Whether a thread cannot go on, or waits for all others."""
+        if thread not in self.waits:
+            return False
+        wait = self.waits[thread]
+        return wait is None or wait[0].phase & 1 == wait[1]
+
+    def _until(self, wait: tuple[Barrier, int] | None) -> None:
+        """Wait for a barrier's phase, or until nobody else can go on. StuckError where a barrier is not completed."""
+        me = threading.get_ident()
+        with self.changed:
+            self.waits[me] = wait
+            self.changed.notify_all()
+
+            def over() -> bool:
+                alone = all(map(self.blocked, self.alive - {me}))
+                return (
+                    self.failed or not self.blocked(me) or (alone and (wait is None or None not in self.waits.values()))
+                )
+
+            self.changed.wait_for(over)
+            stuck = self.failed or (wait is not None and self.blocked(me))
+            del self.waits[me]
+        if stuck:
             raise StuckError("a barrier that nobody completes")
 
+    def wait(self, barrier: Barrier, phase: int) -> None:
+        self._until((barrier, phase))
+
     def arrive(self, barrier: Barrier, count: int = 1) -> None:
-        with barrier.lock:
+        with self.changed:
             assert barrier.left >= count, "more arrivals than the barrier counts"
             barrier.left -= count
             if barrier.left == 0:
                 barrier.phase, barrier.left = barrier.phase + 1, barrier.count
-                barrier.lock.notify_all()
+                self.changed.notify_all()
+
+    def late(self) -> None:
+        """Before something is written to shared memory."""
+        if not self.results_late:
+            self._until(None)
+
+    def store(self, place: Pointer, x: Tensor) -> None:
+        if self.results_late:
+            self._until(None)
+        at, x = np.broadcast_arrays(place.at, x.data)
+        place.memory[at] = x
+
+    def allocate(self, dtype: np.dtype[Any], shape: tuple[int, ...], layout: Any) -> Shared | Barriers:
+        if isinstance(layout, Barrier):
+            return Barriers(shape[0])
+        return Shared(np.full(shape, _poison(dtype), dtype), self.late)
 
     def ask(self, to: Shared, place: Pointer) -> None:
         """An element is asked for: poison until it is there."""
@@ -197,6 +234,7 @@ class Machine:
     def answer(self, barrier: Barrier, increment_count: bool) -> None:
         """What the thread asked for is there, and then all threads of its warps arrive."""
         assert not increment_count
+        self.late()
         for to, place in self.here.asked:
             to.data[...] = np.broadcast_to(place.memory[place.at], to.data.shape)
         self.here.asked.clear()
@@ -205,22 +243,29 @@ class Machine:
     def specialize(self, parts: Sequence[tuple[Any, Any]], warps: Sequence[int], registers: Sequence[int]) -> None:
         """Each part by warps of its own; all of them end."""
         errors: list[BaseException] = []
-        program = self.here.program
+        program, begun = self.here.program, threading.Event()
 
         def run(part: Any, arguments: Any, own: int) -> None:
             self.here.program, self.here.warps, self.here.asked = program, own, []
+            begun.wait()
             try:
                 with np.errstate(all="ignore"):
                     part(*arguments)
             except BaseException as error:  # told by the thread that waits for all
                 errors.append(error)
                 self.failed = True
+            finally:
+                with self.changed:
+                    self.alive.discard(threading.get_ident())
+                    self.changed.notify_all()
 
         assert len(parts) == len(warps) + 1 == len(registers) + 1
         each = zip(parts, (self.warps, *warps), strict=True)
         threads = [threading.Thread(target=run, args=(*part, own), daemon=True) for part, own in each]
         for t in threads:
             t.start()
+        self.alive = {t.ident for t in threads if t.ident is not None}
+        begun.set()
         for t in threads:
             t.join()
         if errors:
@@ -240,7 +285,7 @@ class Machine:
             full=lambda shape, x, dtype, layout: Tensor(np.full(shape, x, dtype)),
             cast=lambda x, dtype: Tensor(np.asarray(_plain(x)).astype(dtype)),
             load=lambda p: Tensor(p.memory[p.at]),
-            store=_store,
+            store=self.store,
             sum=lambda x, axis, keep_dims: Tensor(x.data.sum(axis, keepdims=keep_dims, dtype=x.dtype)),
             max=lambda x, axis, keep_dims: Tensor(x.data.max(axis, keepdims=keep_dims)),
             min=lambda x, axis, keep_dims: Tensor(x.data.min(axis, keepdims=keep_dims)),
@@ -255,7 +300,7 @@ class Machine:
             exp2=_elementwise(np.exp2),
             sqrt_rn=_elementwise(np.sqrt),
             rsqrt=_elementwise(lambda x: 1 / np.sqrt(x)),
-            allocate_shared_memory=_allocate,
+            allocate_shared_memory=self.allocate,
             warp_specialize=self.specialize,
             BlockedLayout=Layout,
             DistributedLinearLayout=Linear,
@@ -277,18 +322,8 @@ def _poison(dtype: np.dtype[Any]) -> Any:
     return np.nan if dtype.kind in "fV" else np.iinfo(dtype).max
 
 
-def _allocate(dtype: np.dtype[Any], shape: tuple[int, ...], layout: Any) -> Shared | Barriers:
-    return Barriers(shape[0]) if isinstance(layout, Barrier) else Shared(np.full(shape, _poison(dtype), dtype))
-
-
 def _init(barrier: Barrier, count: int) -> None:
     barrier.count = barrier.left = count
-
-
-def _store(place: Pointer, x: Tensor) -> None:
-    time.sleep(SLOW)
-    at, x = np.broadcast_arrays(place.at, x.data)
-    place.memory[at] = x
 
 
 def _elementwise(compute: Callable[..., Any]) -> Callable[..., Tensor]:
@@ -309,13 +344,13 @@ def _reduce(x: Tensor, axis: int, combine: Callable[[Any, Any], Any], keep_dims:
 
 
 def launch(
-    text: str, entry: str, arrays: Sequence[np.ndarray], programs: int, warps: int, seconds: float = SECONDS
+    text: str, entry: str, arrays: Sequence[np.ndarray], programs: int, warps: int, results_late: bool = True
 ) -> None:
     """Run so many programs of the module's entry on arrays, whose memory is read and written as it lies.
 
-    StuckError where a wait takes longer than these `seconds`.
+    StuckError where somebody waits for what never comes.
     """
-    machine = Machine(programs, warps, seconds)
+    machine = Machine(programs, warps, results_late)
     space = machine.namespace()
     exec(compile(IMPORTS.sub("", text), f"{entry}.gluon.py", "exec"), space)
     pointers = [Pointer(a.reshape(-1)) for a in arrays]

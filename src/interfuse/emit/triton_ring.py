@@ -29,7 +29,7 @@ from interfuse.lower.vectors import VECTOR_BYTES
 REDUCERS, FETCHERS = 8, 4
 """Warps that reduce, and that fetch."""
 
-REDUCING, FETCHING = 136, 40
+REDUCING, FETCHING = 128, 56
 """Registers of their threads; those that turn have what is left."""
 
 IMPORTS = """\

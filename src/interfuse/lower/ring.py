@@ -52,7 +52,7 @@ STEPS = 2
 WORDS_BYTES = 3 << 10
 """Shared memory beside the ring: barriers, and what is given of each row."""
 
-LONGEST_PIECE = 64
+LONGEST_PIECE = 128
 """Bytes that are written side by side at most; a sector of memory at least."""
 
 BLOCKS = 1.5
