@@ -503,7 +503,9 @@ def test_one_phase_asks_far_ahead_where_memory_would_wait_for_arithmetic() -> No
     def asks(name: str, dtype: DType, streamed: bool = True, rows: int = 2048) -> int:
         kernel = BUILDERS[name](rows, 4096, dtype, "serial")
         outs = frozenset(p.name for p in kernel.params if p.mode == "out") if streamed else frozenset()
-        return emit(kernel, "avx512", outs).split('extern "C"')[1].count("prefetch(")
+        code = emit(kernel, "avx512", outs).split('extern "C"')[1]
+        assert code.count("prefetch<2>(") == code.count("prefetch("), "each line in two steps"
+        return code.count("prefetch(")
 
     assert asks("bias_gelu_residual", F32) == 2, "the bias stays in the caches"
     assert asks("bias_gelu_residual", F32, streamed=False) == 0
@@ -523,7 +525,8 @@ def test_a_reduction_in_one_phase_asks_far_ahead() -> None:
     for rows, asks in ((2048, 1), (16, 0)):
         made, _ = planned(lambda x: x.amax(-1), torch.zeros(rows, 4096))
         step = next(s for c in made.regions[0].candidates for s in c.steps if isinstance(s, KernelStep))
-        assert emit(step.kernel, "avx512").split('extern "C"')[1].count("prefetch(") == asks
+        code = emit(step.kernel, "avx512").split('extern "C"')[1]
+        assert (code.count("prefetch("), code.count("prefetch<2>(")) == (asks, 0), "nothing else waits for the caches"
 
 
 def test_rows_whose_lanes_are_read_one_by_one_are_not_written_out_many_times() -> None:

@@ -130,6 +130,15 @@ def test_rows_read_ahead_give_the_same_bits(
             assert verdict.ok, verdict.note
 
 
+def test_lines_come_into_the_second_level_cache_first_and_then_into_the_first() -> None:
+    for dtype, far, near in ((F32, 4096, 512), (BF16, 8192, 1024)):
+        kernel, _ = _kernel(norm(dtype, 2048, 4096))
+        code = cpp.emit(kernel, "avx512", _outs(kernel))
+        for name in ("x_ptr", "r_ptr"):
+            assert code.count(f"prefetch<2>({name} + row * 4096 + col + {far}, col)") == 1
+            assert code.count(f"prefetch({name} + row * 4096 + col + {near}, col)") == 1
+
+
 def test_only_what_waits_in_scratch_is_read_ahead() -> None:
     for name in REGIONS:
         kernel, _ = _kernel(REGIONS[name](F32, 2048, 4096))

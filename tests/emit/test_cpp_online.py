@@ -73,5 +73,6 @@ def test_columns_ask_for_lines_in_the_order_in_which_they_are_read() -> None:
     assert (
         "tall_strips<" in large and large.count("prefetch(x_ptr + (row + down) * 4096 + (col_2 + along), col_2)") == 1
     )
-    assert "tall_strips<" in small and "prefetch(" not in small, "it lies in caches"
+    assert large.count("prefetch<2>(x_ptr + (row + 8) * 4096 + col_2, col_2)") == 1, "the next rows come nearer first"
+    assert "tall_strips<" in small and "prefetch" not in small, "it lies in caches"
     assert "tall_strips<" not in low and "tall_strips<" not in narrow

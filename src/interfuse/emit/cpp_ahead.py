@@ -65,7 +65,7 @@ class RowsAhead(Strips):
         self.names.of |= numbers
         self.writing(passes, row, lane, to)
         rounds = 1 if any(r.op in MOMENTS for r in reduces) else CARRY_ROUNDS
-        kinds = f"{to.parts_type}, {to.found_type}, {rounds}, {AT_ONCE if weighs else 4}"
+        kinds = f"{to.parts_type}, {to.found_type}, {rounds}, {AT_ONCE}"
         sizes = f"{self.dim(row.extent)}, {self.dim(lane.extent)}"
         self.w.line(f"rows_ahead<{kinds}>({sizes}, {to.read}, {to.carry}, {to.find}, {to.write});")
         self.names = outer

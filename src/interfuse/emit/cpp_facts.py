@@ -41,7 +41,12 @@ FETCH_WORK = 20
 """Operations an element from which on a kernel that goes over its rows once, writing as it reads, asks far ahead."""
 
 FAR_BYTES = 12 << 10
-"""How far: three pages, and a quarter of a first-level cache."""
+"""How far where it only reads: three pages, and a quarter of a first-level cache."""
+
+STEPS_BYTES = (16 << 10, 2 << 10)
+"""How far where rows are written, too: into the second-level cache, and from there into the first. What comes from
+memory into the first one at once holds one of its few places for requests meanwhile, and other reads wait for those.
+"""
 
 _FLOAT_ONLY = frozenset(
     """sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh
@@ -100,12 +105,14 @@ def buffer_bytes(kernel: Kernel) -> float:
 @dataclass(frozen=True)
 class Fetch:
     """Loads to ask for ahead, in the loop `phase` (None: in a program of one vector): what they will read in the
-    next program, or where `far`, so many bytes further on.
+    next program, or where `near`, so many bytes further on; where `far`, before that and so far, into the second-level
+    cache.
     """
 
     phase: Loop | None
     loads: tuple[Load, ...]
     far: int = 0
+    near: int = 0
 
 
 def fetched_ahead(kernel: Kernel, lane_axis: Axis | None, streams: bool) -> Fetch | None:
@@ -132,7 +139,10 @@ def fetched_ahead(kernel: Kernel, lane_axis: Axis | None, streams: bool) -> Fetc
     wide = all(kernel.param(s.param).dtype.bytes >= 4 for s in loads)
     much = takes_much(kernel, once, FETCH_WORK) or any(isinstance(s, Scan) for s in once)
     pays = streams and wide and much if writes else bool(phases)
-    return Fetch(phases[0] if phases else None, loads, FAR_BYTES) if loads and pays else None
+    if not loads or not pays:
+        return None
+    far, near = STEPS_BYTES if writes else (0, FAR_BYTES)
+    return Fetch(phases[0] if phases else None, loads, far, near)
 
 
 def takes_much(kernel: Kernel, body: Sequence[Stmt], much: int) -> bool:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from interfuse.emit.cpp_facts import FETCH_FROM, Fetch, buffer_bytes, follows, takes_much
+from interfuse.emit.cpp_facts import FETCH_FROM, STEPS_BYTES, Fetch, buffer_bytes, follows, takes_much
 from interfuse.emit.cpp_weights import Weighed, weighed
 from interfuse.ir.index import symbols
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Reduce, Role, Stmt, Store, bounds_of, walk
 
 AHEAD_WORK = 10
 """Operations an element from which on a row is read while the one before it is written, whatever the caches hold."""
-
-AHEAD_BYTES = 4 << 10
-"""How far where a row is read while the one before it is written: a page."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +67,8 @@ def two_passes(kernel: Kernel, lane_axis: Axis | None, streams: bool) -> TwoPass
     found = tuple({(s.param, s.index): s for s in loads if kernel.param(s.param).mode == "in"}.values())
     large = buffer_bytes(kernel) >= FETCH_FROM
     if weights is not None:
-        fetch = Fetch(read, found if large else (), 2 * AHEAD_BYTES)
+        fetch = Fetch(read, found if large else (), *STEPS_BYTES)
         return TwoPasses(kernel, before, read, tuple(rest), write, fetch, weights)
     if not found or not large or not (streams or takes_much(kernel, read.body, AHEAD_WORK)):
         return None
-    return TwoPasses(kernel, before, read, tuple(rest), write, Fetch(read, found, AHEAD_BYTES))
+    return TwoPasses(kernel, before, read, tuple(rest), write, Fetch(read, found, *STEPS_BYTES))

@@ -240,18 +240,20 @@ class Phases(Programs):
         """Ask for what will be read at these lanes later."""
         row = self.grid[-1].name
         loads = [s for s in fetch.loads if all(holds(b, self.known) for b in s.within)]
-        self.ask(loads, {} if fetch.far else {row: f"({self.names.index[row]} + 1)"}, fetch.far)
+        if fetch.far:
+            self.ask(loads, {}, fetch.far, "<2>")
+        self.ask(loads, {} if fetch.near else {row: f"({self.names.index[row]} + 1)"}, fetch.near)
 
-    def ask(self, loads: Sequence[Load], there: Mapping[str, str], far: int = 0) -> None:
+    def ask(self, loads: Sequence[Load], there: Mapping[str, str], far: int = 0, level: str = "") -> None:
         """Ask for what loads read at the indices `there`, or `far` bytes further on; past the end of a buffer nothing
-        comes of it.
+        comes of it. `level` is "<2>" for the second-level cache.
         """
         assert self.lane_axis is not None
         names, lane = self.names, self.names.index[self.lane_axis.name]
         self.names = replace(names, index={**names.index, **there})
         for s in loads:
             at = wrap(s.index) + far // self.kernel.param(s.param).dtype.bytes
-            self.w.line(f"prefetch({offset(self.buffers[s.param], self.index(at))}, {lane});")
+            self.w.line(f"prefetch{level}({offset(self.buffers[s.param], self.index(at))}, {lane});")
         self.names = names
 
     # ---- reductions ------------------------------------------------------------------------------------------------

@@ -26,8 +26,10 @@ HELD_FROM = 32
 HELD_ROWS = (8, 256)
 """How many rows of a vector are taken at a time where moments are held, and after how many these are joined."""
 
-HELD_AHEAD = 24
-"""How many lines are taken between asking for one and taking it: eight rows of them fit beside what is held."""
+HELD_AHEAD = 8
+"""How many lines are taken between asking for one and taking it: eight rows of them fit beside what is held. It comes
+from the second-level cache, for which the next rows are asked for while these are taken.
+"""
 
 
 class Strips(Phases):
@@ -122,6 +124,7 @@ class Strips(Phases):
         with self.w.block(f"few_rows<{tall}>({rows}, [&](long {row}, int{part}) INLINE {{", "});"):
             head = f"side_by_side<{self.together}>({vectors}, [&](long {column}, long n, int {k}) INLINE {{"
             with self.w.block(head, "});"):
+                self.ask(loads, {axis.name: f"({row} + {tall})"}, level="<2>")
                 there = {axis.name: f"({row} + {down})", self.lane_axis.name: f"({column} + {along})"}
                 self.ask(loads, there)
                 self.run(loop.body, True)

@@ -220,7 +220,11 @@ extern "C" int omp_get_thread_num(void);
 template <int rounds, int many, class Step, class Carry> INLINE inline void in_rounds(long extent, Step step, Carry carry) {
     constexpr long width = many * LANES;
     for (long at = 0, end = 4 * rounds * LANES; at < extent; end += 64 * LANES) {
-        for (const long stop = min(end, extent); at < stop; at += width) step(at, min(at + width, stop));
+        for (const long stop = min(end, extent); at < stop;) {
+            const long next = min(at + width, stop);
+            step(at, next);
+            at = next;
+        }
         carry();
     }
 }

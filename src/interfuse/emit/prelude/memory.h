@@ -133,16 +133,19 @@ INLINE inline void store(bool* p, boolv x, long n) {
 }
 
 //: prefetch
-// Ask for the memory at p, which may lie past the end of its buffer, to be brought into the caches: once a line of 64
-// bytes, as the element number `at` along the row tells. A compiler gathers such requests where it may, but one among
-// loads waits less than several in a row.
-template <class T> INLINE inline void prefetch(const T* p, long at) {
+// Ask for the memory at p, which may lie past the end of its buffer, to be brought into the first-level cache, or no
+// further than the second: once a line of 64 bytes, as the element number `at` along the row tells. A compiler gathers
+// such requests where it may, but one among loads waits less than several in a row.
+template <int level = 1, class T> INLINE inline void prefetch(const T* p, long at) {
     constexpr long line = 64 / sizeof(T);
     if (LANES < line && at % line != 0) return;
 #if defined(__SSE__)
-    asm volatile("prefetcht0 %0" : : "m"(*(const char*)p) : "memory");
+    if constexpr (level == 1)
+        asm volatile("prefetcht0 %0" : : "m"(*(const char*)p) : "memory");
+    else
+        asm volatile("prefetcht1 %0" : : "m"(*(const char*)p) : "memory");
 #else
-    __builtin_prefetch(p, 0, 3);
+    __builtin_prefetch(p, 0, level == 1 ? 3 : 2);
 #endif
 }
 
