@@ -50,6 +50,9 @@ rows as ALL at once.
 
 ALL = 64
 
+TURNED = 1.6
+"""Turns that a turn takes in which a tile is turned."""
+
 PLACES = 8
 """Places along an axis that are looked at."""
 
@@ -196,7 +199,7 @@ class _Counter:
         read = [(s, self.kernel.param(s.param)) for s in loads]
         most = max(held[p] for _, p in read)
         scanned = any(isinstance(s, Scan) for s in walk(loop.body))
-        turned = self.steps[loop.axis] * (float(self._is_turned(loop)) + float(scanned))
+        turned = self.steps[loop.axis] * (TURNED * self._is_turned(loop) + scanned)
         ahead = self.kernel.stages >= AHEAD and all(self._vector(s, p) > 1 for s, p in read if 2 * held[p] > most)
         if ahead and not self.products:
             return turned

@@ -72,17 +72,17 @@ class Fit:
     warm        share of the bytes that kernels right before have had that the cache saves the way to memory
     """
 
-    sharp: float = 4.62
-    near: float = 1.41
-    slots: float = 1.22
-    special: float = 0.526
-    step: float = 0.511e-6
-    meet: float = 0.32e-6
-    turn: float = 1.08e-6
-    early: float = 0.176e-6
+    sharp: float = 5.24
+    near: float = 1.38
+    slots: float = 1.18
+    special: float = 0.572
+    step: float = 0.631e-6
+    meet: float = 0.307e-6
+    turn: float = 1.04e-6
+    early: float = 0.208e-6
     table: float = 2.55e-6
-    registers: float = 0.95
-    base: float = 33.2
+    registers: float = 1.01
+    base: float = 32.0
     requests: float = 0.343e9
     first: float = 0.949e-6
     slack: float = 1.19
@@ -92,7 +92,7 @@ class Fit:
     norm: float = 2.13e-6
     each: float = 0.476e-6
     join: float = 1.92e-6
-    warps: float = 18.3
+    warps: float = 17.0
     lost: float = 0.5
     warm: float = 0.46
 
