@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from interfuse.cost.estimate import Estimate, in_turn
-from interfuse.cost.features import Features, features
+from interfuse.cost.features import TURNED, Features, features
 from interfuse.cost.model import FITTED, ROW_LAUNCH, estimate, kernel_estimate, pack_estimate, predicted
 from interfuse.device.table import TABLE, find
 from interfuse.ir import build as b
@@ -86,7 +86,7 @@ def test_a_tile_that_is_turned_costs_a_turn_a_step() -> None:
     along = made(scaled, x, target=replace(GPU, row_elements=0))
     assert features(replace(along, stages=3), {}).turns == 0
     turns = 4096 // across.axis("col").block
-    assert features(replace(across, stages=3), {}).turns == turns, "the loop that reads alone turns nothing"
+    assert features(replace(across, stages=3), {}).turns == TURNED * turns, "the loop that reads alone turns nothing"
 
 
 def test_what_the_kernel_before_has_had_comes_from_the_cache() -> None:
