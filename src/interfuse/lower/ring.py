@@ -19,6 +19,7 @@ from interfuse.lower.accesses import accesses
 from interfuse.lower.axes import divisors
 from interfuse.lower.domain import Domain
 from interfuse.lower.kernel import (
+    MOMENTS,
     PLACES,
     Axis,
     Load,
@@ -52,8 +53,10 @@ STEPS = 2
 WORDS_BYTES = 3 << 10
 """Shared memory beside the ring: barriers, and what is given of each row."""
 
-LONGEST_PIECE = 128
-"""Bytes that are written side by side at most; a sector of memory at least."""
+LONGEST_PIECE, OF_MOMENTS = 128, 64
+"""Bytes that are written side by side at most, and where threads reduce to moments, which take the registers of twice
+as many rows; a sector of memory at least.
+"""
 
 BLOCKS = 1.5
 """Blocks of rows that the ring holds at least: chunks of the next one are under way behind the one that is written."""
@@ -101,7 +104,8 @@ def ring_axes(trace: Trace, domain: Domain, target: Target) -> tuple[tuple[Axis,
     written = min(s.arg.dtype.bytes for s in turned)
     every = {n for a in accesses(trace) for n in divisors(a.index, row)}
     room = target.ring - WORDS_BYTES
-    block = LONGEST_PIECE // written
+    moments = any(isinstance(m, Reduce) and m.op in MOMENTS for m in trace.made)
+    block = (OF_MOMENTS if moments else LONGEST_PIECE) // written
     while (
         any(n % block for n in (rows, *every))
         or rows < TURNS * target.programs * block
