@@ -197,6 +197,7 @@ def headline() -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     "headline": headline,
     "models_cpu": lambda: models("models_cpu.json"),
+    "models_cpu_zen4": lambda: models("models_cpu_zen4.json"),
     "kernels_cpu": kernels_cpu,
     "first_cpu": first,
     "models_cuda": lambda: models("models_cuda.json"),
