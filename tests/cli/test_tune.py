@@ -78,7 +78,9 @@ def test_an_asked_schedule_comes_back_from_a_lock_file(folder: Path) -> None:
     ((key, _),) = read_lock("lock.json").items()
     wide = Choice("fused: column", (Schedule((("outer", 1), ("col", 64), ("row", 1))),), 1.5, "by hand")
     fused = invoke("show", "tune_models:columns", "--stage", "plan", "--stop-after", "plan").output
-    label = next(line.split(": 1 launch")[0].strip("* -") for line in fused.splitlines() if "fused: " in line)
+    label = next(
+        line.split(": 1 launch")[0].split(" (")[0].strip("* -") for line in fused.splitlines() if "fused: " in line
+    )
     (folder / "lock.json").write_text(lock_text({key: Choice(label, wide.asked, 1.5, "by hand")}))
     with override(lock="lock.json"):
         function, x = _model()
