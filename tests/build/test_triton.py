@@ -202,7 +202,7 @@ def test_triton_keeps_the_numbers_of_blocks_for_all_warps() -> None:
     source = emit(kernel)
     attrs = {(k,): triton_worker.ALIGNED for k in range(len(source.arguments))}
     function = triton_worker.load(source.text, source.entry)
-    made = triton_worker.GluonASTSource(function, dict(source.arguments), {}, attrs)
+    made = triton_worker.source_of(function, dict(source.arguments), {}, attrs)
     target = triton_worker.GPUTarget("cuda", 90, 32)
     text = triton_worker.triton.compile(made, target=target, options={"num_warps": source.warps}).asm["ttgir"]
     loops = [line for line in text.splitlines() if "scf.for %piece" in line or "scf.for %turn" in line]

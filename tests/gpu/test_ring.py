@@ -6,24 +6,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
-from interfuse.driver.backend import Backend
-from interfuse.driver.options import read
 from interfuse.emit.triton import emit
 from interfuse.ir.dtypes import BF16, F16, F32, DType
 from interfuse.ir.node import Node
 from interfuse.lower.ring import FAMILY
 from interfuse.lower.target import GPU
-from interfuse.plan import planner
 from interfuse.run import gpu
 from tests import rings, strategies
 from tests.emit import triton_cases as cases
+from tests.gpu.chosen import compiled_as
 from tests.judge import judge, judge_region
 
 
@@ -57,21 +55,11 @@ def test_values(region: Callable[[DType, int, int], rings.Region], dtype: DType,
         assert judge_region(outputs, values, [cases.array(out, dtype)]).ok
 
 
+compiled = partial(compiled_as, f"fused: {FAMILY}")
+
+
 def norm(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return F.layer_norm(x, (x.shape[-1],), w, b).transpose(1, 2).contiguous()
-
-
-def compiled(f: Callable[..., Any], *inputs: torch.Tensor) -> Callable[..., Any]:
-    """The function with a kernel whose rows go by way of a ring, whatever is predicted of others."""
-    backend = Backend(read(None, {"race": False}))
-    run = torch.compile(f, backend=backend, dynamic=False)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planner, "in_parts", lambda calls, context: ())
-        run(*inputs)
-    assert not [e.facts for r in backend.records for e in r.of("fallback")]
-    chosen = [r.choice.label for c in backend.compiled if c.plan for r in c.plan.regions]
-    assert chosen == [f"fused: {FAMILY}"], chosen
-    return run
 
 
 @pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16, torch.float32), ids=str)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from interfuse.driver.backend import Backend
-from interfuse.driver.options import read
-from interfuse.plan import planner
+from tests.gpu.chosen import compiled_as
 from tests.judge import judge
 
 pytestmark = [
@@ -21,25 +18,15 @@ pytestmark = [
 ]
 
 
+compiled = partial(compiled_as, "fused: row, in teams")
+
+
 def softmax(x: torch.Tensor) -> torch.Tensor:
     return torch.softmax(x, -1)
 
 
 def group_norm(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return F.silu(F.group_norm(x, 4, w, b))
-
-
-def compiled(f: Callable[..., Any], *inputs: torch.Tensor) -> Callable[..., Any]:
-    """The function with a kernel of teams, whatever is predicted of several kernels that do the same."""
-    backend = Backend(read(None, {"race": False}))
-    run = torch.compile(f, backend=backend, dynamic=False)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planner, "in_parts", lambda calls, context: ())
-        run(*inputs)
-    assert not [e.facts for r in backend.records for e in r.of("fallback")]
-    chosen = [r.choice.label for c in backend.compiled if c.plan for r in c.plan.regions]
-    assert chosen == ["fused: row, in teams"], chosen
-    return run
 
 
 @pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16, torch.float32), ids=str)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import importlib
 import io
 import json
 import linecache
@@ -31,7 +32,6 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia import driver
 from triton.backends.nvidia.compiler import get_ptxas, sm_arch_from_capability
 from triton.compiler import ASTSource
-from triton.experimental.gluon._runtime import GluonASTSource
 from triton.runtime import cache
 from triton.runtime.build import compile_module_from_src
 
@@ -48,6 +48,14 @@ def load(text: str, entry: str) -> Any:
     return namespace[entry]
 
 
+def source_of(function: Any, signature: dict[str, str], constants: dict[str, int], attrs: dict[Any, Any]) -> Any:
+    """What Triton compiles: @triton.jit or @gluon.jit, of which the latter is imported where a kernel is written so."""
+    if not function.is_gluon():
+        return ASTSource(function, signature, constants, attrs)
+    runtime = importlib.import_module("triton.experimental.gluon._runtime")
+    return runtime.GluonASTSource(function, signature, constants, attrs)
+
+
 def compile_job(job: dict[str, Any]) -> dict[str, Any]:
     """Compile one job; every pointer is taken to be aligned to 16 bytes."""
     started = time.perf_counter()
@@ -55,9 +63,7 @@ def compile_job(job: dict[str, Any]) -> dict[str, Any]:
     target = GPUTarget("cuda", int(arch), 32) if kind == "cuda" else GPUTarget("hip", arch, 64)
     signature = dict(job["arguments"]) | {name: "constexpr" for name, _ in job["constants"]}
     attrs = {(k,): ALIGNED for k, (_, of) in enumerate(job["arguments"]) if of.startswith("*")}
-    function = load(job["text"], job["entry"])
-    kind_of_source = GluonASTSource if function.is_gluon() else ASTSource
-    source = kind_of_source(function, signature, dict(job["constants"]), attrs)
+    source = source_of(load(job["text"], job["entry"]), signature, dict(job["constants"]), attrs)
     launcher = threading.Thread(target=build_launcher, args=(source,))
     launcher.start()
     with contextlib.redirect_stdout(io.StringIO()) as said:

@@ -49,14 +49,14 @@ def in_vectors(axis: Axis, body: Iterable[Stmt]) -> Axis:
     Moments count how many elements each lane has seen, and scans what comes before: both need lanes that begin with
     the row.
     """
-    along = [s for s in walk(body) if isinstance(s, (Load, Store)) and _varies(s, axis)]
+    along = _along(axis, body)
     if axis.role is not Role.SERIAL or axis.among or not isinstance(axis.extent, int) or not along:
         return axis
     if any(isinstance(s, Scan) or (isinstance(s, Reduce) and s.op in MOMENTS) for s in walk(body)):
         return axis
     if any(step_along(s, axis.symbol) != 1 or bounds_of(s) for s in along):
         return axis
-    narrowest = min((s.out if isinstance(s, Load) else s.arg).dtype.bytes for s in along)
+    narrowest = min(map(_bytes, along))
     vector = VECTOR_BYTES // narrowest
     origins = [s.index - axis.symbol for s in along]
     alike = all(mod(o - origins[0], vector) is const(0) for o in origins)
@@ -80,13 +80,13 @@ def held_in_vectors(axis: Axis, body: Iterable[Stmt]) -> Axis:
     What rows share lies as it does: it is read element by element. Long rows that nearly fill their tile, and scans:
     elsewhere the masks cost more than they save.
     """
-    along = [s for s in walk(body) if isinstance(s, (Load, Store)) and _varies(s, axis)]
+    along = _along(axis, body)
     rows = [s for s in along if len(varies_over(s)) > 1]
     if axis.role is not Role.TILE or not isinstance(axis.extent, int) or not rows:
         return axis
     if any(step_along(s, axis.symbol) != 1 or bounds_of(s) or (isinstance(s, Store) and s not in rows) for s in along):
         return axis
-    sizes = [(s.out if isinstance(s, Load) else s.arg).dtype.bytes for s in rows]
+    sizes = [*map(_bytes, rows)]
     scans = any(isinstance(s, Scan) for s in walk(body))
     spare = axis.block - axis.extent
     vector = min(VECTOR_BYTES // max(sizes), 1 << (spare + 1).bit_length() - 1)
@@ -105,10 +105,10 @@ def map_in_vectors(axis: Axis, body: Iterable[Stmt]) -> Axis:
 
     A short one has too few elements for that to matter, wide elements fill what memory gives at once by themselves.
     """
-    along = [s for s in walk(body) if isinstance(s, (Load, Store)) and _varies(s, axis)]
+    along = _along(axis, body)
     if axis.role is not Role.GRID or wrap(axis.extent).hi < STEPS * axis.block:
         return axis
-    sizes = [(s.out if isinstance(s, Load) else s.arg).dtype.bytes for s in along]
+    sizes = [*map(_bytes, along)]
     vector = VECTOR_BYTES // max(sizes, default=VECTOR_BYTES)
     stored = [s for s in along if isinstance(s, Store)]
     alike = all(mod(s.index - axis.symbol, vector) is const(0) for s in stored)
@@ -117,6 +117,16 @@ def map_in_vectors(axis: Axis, body: Iterable[Stmt]) -> Axis:
     if vector < 2 or even or min(sizes) > NARROW or not stored or not alike or told:
         return axis
     return replace(axis, vector=vector)
+
+
+def _along(axis: Axis, body: Iterable[Stmt]) -> list[Load | Store]:
+    """What is read and written along the axis."""
+    return [s for s in walk(body) if isinstance(s, (Load, Store)) and _varies(s, axis)]
+
+
+def _bytes(s: Load | Store) -> int:
+    """Bytes of an element that is read or written."""
+    return (s.out if isinstance(s, Load) else s.arg).dtype.bytes
 
 
 def _varies(s: Load | Store, axis: Axis) -> bool:
