@@ -209,6 +209,25 @@ def test_weights_of_infinities_and_nan(level: str) -> None:
     torch.testing.assert_close(got.view_as(x), wanted, rtol=2e-5, atol=1e-44, equal_nan=True)
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_weights_that_are_no_shares(level: str) -> None:
+    cols, inf, nan = 1300, float("inf"), float("nan")
+    x = torch.randn(8, cols, generator=torch.Generator().manual_seed(0))
+    x[0], x[1, 7], x[2, 1299], x[3, 7], x[3, 900], x[4, 1:] = -inf, nan, inf, inf, nan, -inf
+    node = b.placeholder("x", F32, (8, cols))
+    weight = b.apply("exp", b.apply("sub", node, _along("max", node)))
+    total = _along("sum", weight)
+    above = b.apply("div", weight, b.apply("add", total, _number(1, node)))
+    known = b.apply("mul", weight, b.apply("where", b.apply("gt", total, _number(2, node)), node, _number(1, node)))
+    exact = (x.double() - x.double().amax(1, keepdim=True)).exp()
+    sums = exact.sum(1, keepdim=True)
+    for y, wanted in ((above, exact / (1 + sums)), (known, exact * torch.where(sums > 2, x, 1))):
+        kernel, _ = _kernel(([node], [y]))
+        assert _weighs(kernel)
+        (got,) = launch(kernel, [x], level)
+        torch.testing.assert_close(got.view_as(x), wanted.float(), rtol=2e-5, atol=1e-30, equal_nan=True)
+
+
 def test_a_row_that_comes_alone_has_the_bits_that_it_has_among_others() -> None:
     x = torch.randn(4096, generator=torch.Generator().manual_seed(0)).repeat(64, 1)
     many, one = (_kernel(softmax(F32, rows, 4096))[0] for rows in (64, 1))

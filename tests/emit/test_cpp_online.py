@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -19,6 +21,7 @@ from interfuse.ir.dtypes import BF16, F32, F64, DType
 from interfuse.ir.layout import contiguous
 from interfuse.lower.families import lower
 from interfuse.lower.kernel import Reduce, walk
+from interfuse.lower.target import CPU
 from interfuse.lower.work import Work
 from interfuse.run.cpu import Launcher, load
 from tests import online, targets
@@ -76,3 +79,27 @@ def test_columns_ask_for_lines_in_the_order_in_which_they_are_read() -> None:
     assert large.count("prefetch<2>(x_ptr + (row + 8) * 4096 + col_2, col_2)") == 1, "the next rows come nearer first"
     assert "tall_strips<" in small and "prefetch" not in small, "it lies in caches"
     assert "tall_strips<" not in low and "tall_strips<" not in narrow
+
+
+@pytest.mark.parametrize("level", [level for level in LEVELS if level != "portable"])
+def test_a_program_writes_its_own_columns_alone(level: str) -> None:
+    """What is written on the way, where the vectors of a program end within a line."""
+    x = b.placeholder("x", F32, (90, 400))
+    top = b.spread_over(b.reduce("max", x, (0,)), x, (0,))
+    weight = b.apply("exp", b.apply("sub", x, top))
+    outputs = (weight, b.reduce("sum", weight, (0,)), b.apply("eq", x, top))
+    layouts = {n: contiguous(n.shape) for n in (x, *outputs)}
+    kernel, _ = lower("kernel", Work(outputs, frozenset((x,)), layouts), replace(CPU, programs=2))
+    source = emit(kernel, level)
+    side, lanes = int(re.findall(r"col \+= (\d+) \* LANES", source)[0]), int(re.findall(r"LANES (\d+)", source)[0])
+    assert f"strips<{side}, 4, " in source and side % 4 and side * lanes < 400
+    first = source.replace("col < 400; col +=", "col < 1; col +=")
+    assert first != source
+    with override(vector=level) as knobs:
+        (artifact,) = build([("kernel", first)], knobs, open_cache(current()))
+    outs = [torch.full((90, 400), 77.0), torch.full((400,), 77.0), torch.zeros((90, 400), dtype=torch.bool)]
+    given = torch.randn(90, 400, generator=torch.Generator().manual_seed(0))
+    load(artifact, kernel)([given, *outs])
+    wanted = (given - given.amax(0)).exp()
+    torch.testing.assert_close(outs[0][:, : side * lanes], wanted[:, : side * lanes])
+    assert (outs[0][:, side * lanes :] == 77).all() and not outs[2][:, side * lanes :].any()

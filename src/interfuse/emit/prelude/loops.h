@@ -37,16 +37,17 @@ template <class Body> INLINE inline void each_vector(long from, long extent, int
 //: strips
 // body(row, rows, at, left, k) for `rows` rows from `row` on, and the vectors from k on that share a cache line,
 // `together` of them: the first few rows of all `count` vectors, then the next ones up to `stop`, at most `tall` at a
-// time. So each row is read in long pieces. `left` elements lie between `at` and the end of the axis, or of the line.
+// time. So each row is read in long pieces. `left` elements lie between `at` and the end of the vectors, or of the line.
 template <int count, int together, int tall, class Body>
 INLINE inline void strips(long row, long stop, long from, long extent, Body body) {
     constexpr long line = together * LANES;
+    const long end = min(extent, from + count * LANES);  // what lies behind belongs to another program
     for (long rows = 4; row < stop; row += rows, rows = tall) {
         rows = min(rows, stop - row);
         long at = from;
         int k = 0;
-        for (; k < count && at + line <= extent; k += together, at += line) body(row, rows, at, line, k);
-        if (k < count && at < extent) body(row, rows, at, extent - at, k);
+        for (; at + line <= end; k += together, at += line) body(row, rows, at, line, k);
+        if (at < end) body(row, rows, at, end - at, k);
     }
 }
 
@@ -158,7 +159,7 @@ INLINE inline void reduce_long_each(long extent, Body body, Carry carry, long st
 // Exponentials along a row of `extent` elements, read once in blocks: a block is `many` vectors, which registers hold, and
 // distances are from the largest element in a lane of it. What `scales` gives turns them into those of distances from the row's
 // maximum, what `shares` gives into shares of the total. It starts from the lowest finite number, so that -inf weighs
-// nothing; NaN makes the total NaN.
+// nothing; NaN makes the total NaN. A total that is NaN or nothing tells rows in which distances are no numbers.
 template <int many, long extent> struct Weights {
     static constexpr long width = many * LANES, blocks = (extent + width - 1) / width;
     struct Scales {
@@ -203,6 +204,17 @@ template <int many, long extent> struct Weights {
             },
             [&]() INLINE { total.carry(); });
         found.total = total.over_lanes();
+        if (!(found.total > 0)) nowhere(found);
+    }
+    // What is infinitely far below +inf weighs nothing; all of a row with NaN, or of -inf alone, is NaN.
+    void nowhere(Scales& found) const {
+        const float nan = __builtin_nanf("");
+        float rest = found.total == 0 ? nan : 0.0f;
+        for (long k = 0; k < blocks; ++k)
+            for (long l = 0; l < LANES; ++l)
+                if (top[k][l] < __builtin_inff() && sum[k][l] != sum[k][l]) rest = nan;
+        for (f32v& scale : found.of) scale = splat<f32v>(rest);
+        found.total = nan;
     }
     INLINE void shares(Scales& found) const {
         scales(found);
