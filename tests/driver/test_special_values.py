@@ -45,6 +45,14 @@ def test_statistics_of_infinities(moment: str, dim: int, width: int) -> None:
         torch.testing.assert_close(got, want, equal_nan=True)
 
 
+@pytest.mark.parametrize("shape", [(4, 1), (1, 4)])
+def test_the_norm_of_one_number_needs_no_square(shape: tuple[int, ...]) -> None:
+    x = torch.tensor([1e30, -1e-30, 3.0, -0.0]).view(shape)
+    dim = shape.index(1)
+    fast = interfuse.compile(lambda x: F.normalize(x, dim=dim, eps=0.0), dynamic=False, race=False)
+    assert torch.equal(fast(x)[x != 0], x[x != 0].sign())
+
+
 CLAMPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu": F.relu,
     "relu6": F.relu6,

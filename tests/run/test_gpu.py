@@ -72,6 +72,10 @@ def test_what_does_not_begin_with_a_vector_is_copied_where_a_kernel_reads_whole_
     ((_, first, _), (_, second, _)) = function.calls
     assert first[0] is not x and first[0].data_ptr() % 16 == 0 and torch.equal(first[0], x)  # type: ignore[attr-defined]
     assert first[1] is y and second[1] is y
+    launcher((x[:100].expand(3, 100), y), (300,))
+    repeated = function.calls[2][1][0]
+    assert repeated.data_ptr() % 16 == 0 and repeated.stride() == (0, 1)  # type: ignore[attr-defined]
+    assert torch.equal(repeated, x[:100].expand(3, 100))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("current", [0, 1])

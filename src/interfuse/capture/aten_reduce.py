@@ -96,6 +96,8 @@ def _logsumexp(c: Maker, self: Node, dim: Any, keepdim: bool = False) -> Node:
 @lowers("linalg_vector_norm", "norm.ScalarOpt_dim", "norm.Scalar", "norm.ScalarOpt_dim_dtype")
 def _norm(c: Maker, self: Node, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Node:
     p, x = (2 if ord is None else number(ord)), convert(self, c.dtype)
+    if p == 2 and all(x.shape[a] == 1 for a in axes_of(dim, len(x.shape))):
+        p = 1  # of one number, whose square may be too large
     if p == 2:
         return c.narrow(c("sqrt", _kept(c, "sum", c("mul", x, x, hint="square"), dim, keepdim), hint="norm"))
     if p == 1:

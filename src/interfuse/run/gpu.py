@@ -238,7 +238,11 @@ def _whole(tensor: torch.Tensor) -> torch.Tensor:
     """
     if tensor.data_ptr() % VECTOR_BYTES == 0:
         return tensor
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+    once = tensor[
+        tuple(slice(1) if step == 0 else slice(None) for step in tensor.stride())
+    ]  # what repeats is there once
+    made = torch.empty_strided(once.shape, once.stride(), dtype=tensor.dtype, device=tensor.device)
+    return made.copy_(once).expand(tensor.shape)
 
 
 def _cached(source: TritonSource, function: Any, named: str) -> Any:
