@@ -202,6 +202,19 @@ def test_odd_rows_in_vectors(dtype: DType, cols: int) -> None:
     cases.check_region(outputs, {inputs[0]: x}, cases.run(kernel, [x]))
 
 
+def test_what_is_written_while_weights_are_summed_ends_with_its_row() -> None:
+    inputs, (softmax, _) = cases.odd_region(F32, 3, 517)
+    twice = b.apply("add", inputs[0], inputs[0])
+    kernel, _ = cases.lowered(inputs, [softmax, twice], target=replace(GPU, row_elements=32, tile_elements=8))
+    text = emit(kernel).text
+    assert "row, streamed" in text and text.count("tl.store(") == 3, "the first walk writes, its last step by itself"
+    given, room = torch.randn(3, 517), torch.full((2, 3 * 517 + 600), 7.0)
+    softmaxed, doubled = (r[: 3 * 517].view(3, 517) for r in room)
+    gpu.load(emit(kernel), kernel)([given, softmaxed, doubled])
+    torch.testing.assert_close(softmaxed, given.softmax(1))
+    assert torch.equal(doubled, 2 * given) and (room[:, 3 * 517 :] == 7).all()
+
+
 @pytest.mark.parametrize("aligned", (True, False), ids=("aligned", "anywhere"))
 @pytest.mark.parametrize(("dtype", "to"), ((F16, F16), (F32, F16), (F16, F32), (BF16, I8)), ids=str)
 def test_maps_that_end_within_a_vector(dtype: DType, to: DType, aligned: bool) -> None:

@@ -79,7 +79,7 @@ def apart(lane: Lane, stages: int, backwards: bool, wide: bool) -> list[Piece]:
         Piece(
             name, (f"{name} = {start} + {numbers}",), loop=f"for {name}_start in {'tl.' if stages > 1 else ''}{steps}:"
         ),
-        Piece(name, (f"{name} = {full} + {numbers}", f"{lane.mask} = {name} < {lane.extent}"), lane.mask, lane.mask),
+        Piece(name, (f"{name} = {full} + {numbers}", f"{lane.mask} = {name} < {lane.extent}"), *[lane.mask] * 3),
     ]
     return found[::-1] if backwards else found
 
