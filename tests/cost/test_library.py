@@ -132,3 +132,20 @@ def test_a_cpu_goes_by_bytes() -> None:
 def test_a_call_without_elements_asks_for_nothing_but_what_it_reads() -> None:
     (call,) = captured(lambda x, weight: x * weight, torch.empty(0, 3), torch.ones(3)).calls
     assert asked(call, {}) == Asked(bytes=12, launches=call.launches)
+
+
+@pytest.mark.parametrize(
+    ("rows", "bias", "programs"), ((128, True, 24), (128, False, 72), (8, True, 6), (1024, True, 192))
+)
+def test_programs_of_a_product(rows: int, bias: bool, programs: int) -> None:
+    """Several share a result that has few rows, or no bias."""
+    inputs = [torch.zeros(rows, 768), torch.zeros(768, 768), *([torch.zeros(768)] if bias else [])]
+    found = _asked(torch.nn.functional.linear, *inputs)
+    assert (found.programs, found.flops) == (programs, 2 * rows * 768 * 768)
+
+
+def test_a_product_of_f32_with_few_programs_leaves_units_idle() -> None:
+    few, many = (replace(Asked(1, 1, flops=1e12), programs=n) for n in (2, 2 * H200.units))
+    assert library_estimate(few, H200).seconds > 100 * library_estimate(many, H200).seconds
+    narrow = replace(few, dtype="bf16")
+    assert library_estimate(narrow, H200).seconds == library_estimate(replace(narrow, programs=1000), H200).seconds

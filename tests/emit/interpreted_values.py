@@ -243,7 +243,7 @@ def test_products_of_few_rows(region: Callable[..., few.Region], sizes: few.Size
     """Masks at every end, and rows past the last beside what is no number."""
     inputs, outputs = region(F16, sizes, turned)
     kernel, reads = cases.lowered(inputs, outputs)
-    assert (kernel.family == "skinny") == (sizes[0] > 1 or turned)
+    assert (kernel.family == "product") == (sizes[0] > 1 or turned)
     arrays = few.values(inputs, special)
     cases.check_region(outputs, arrays, cases.run(kernel, [arrays[n] for n in reads]))
 
@@ -255,7 +255,7 @@ def test_features_may_come_first(region: Callable[..., few.Region], sizes: few.S
     """Where tensor cores take more rows at once than a product has, they take features as rows."""
     inputs, outputs = region(F16, sizes, turned)
     kernel, reads = cases.lowered(inputs, outputs, target=replace(GPU, programs=1, dot=64))
-    if kernel.family != "skinny":
+    if kernel.family != "product":
         assert sizes[0] == 1 and not turned
         return
     assert [a.name for a in kernel.axes] == ["feature", "row", "col"] and kernel.axes[0].block == 64
@@ -274,6 +274,20 @@ def test_products_of_rows_that_another_kernel_computes(rows: int) -> None:
         kernel, reads = lower("k", work, GPU)
         held |= dict(zip(work.outputs, cases.run(kernel, [held[n] for n in reads]), strict=True))
     cases.check_region(outputs, {n: held[n] for n in inputs}, [held[n] for n in outputs])
+
+
+@pytest.mark.parametrize("turned", (False, True), ids=("linear", "mm"))
+@pytest.mark.parametrize(("sizes", "units"), (((2, 1024, 514), 132), ((70, 130, 130), 132), ((130, 70, 130), 1)))
+@pytest.mark.parametrize("region", (few.gated, few.residual, few.halves))
+def test_products_of_split_numbers(
+    region: Callable[..., few.Region], sizes: few.Sizes, units: int, turned: bool
+) -> None:
+    """Masks at every end; what is no number stays in its row and its feature."""
+    inputs, outputs = region(F32, sizes, turned)
+    kernel, reads = cases.lowered(inputs, outputs, target=replace(GPU, programs=units, splits=True))
+    assert kernel.family == "product"
+    arrays = few.values(inputs, special=True)
+    cases.check_region(outputs, arrays, cases.run(kernel, [arrays[n] for n in reads]))
 
 
 @pytest.mark.parametrize("turned", (False, True), ids=("linear", "mm"))

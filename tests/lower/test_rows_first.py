@@ -28,7 +28,7 @@ def _work(region: few.Region) -> Work:
 def test_a_norm_is_computed_once_and_multiplied_as_eager_rounds_it(dtype, rows: int) -> None:  # type: ignore[no-untyped-def]
     works = rows_first(_work(few.normed(dtype, (rows, 512, 256), True)), GPU)
     (first, _), (second, reads) = (lower("k", w, GPU) for w in works)
-    assert first.family == "row, resident" and second.family == "skinny"
+    assert first.family == "row, resident" and second.family == "product"
     normal, twice = works[0].outputs
     assert normal.dtype is dtype and normal.shape == (rows, 256) and normal in reads
     assert twice in _work(few.normed(dtype, (rows, 512, 256), True)).outputs, "what does not wait goes first"
@@ -42,7 +42,7 @@ def test_a_product_that_rounding_was_left_out_before_is_rounded_all_the_same() -
     terms = b.apply("mul", along, b.expand(b.reshape(b.cast(w, F32), (1, 32, 64)), (4, 32, 64)))
     out = b.cast(b.reduce("sum", terms, (2,)), F16)
     one, two = rows_first(_work(([x, w], [out])), GPU)
-    assert [n.dtype for n in one.outputs] == [F16] and lower("k", two, GPU)[0].family == "skinny"
+    assert [n.dtype for n in one.outputs] == [F16] and lower("k", two, GPU)[0].family == "product"
     assert not any(n.op == "tanh" for n in inside(two.roots, two.inputs))
 
 

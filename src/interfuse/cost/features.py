@@ -32,7 +32,8 @@ from interfuse.lower.kernel import (
     varies_over,
     walk,
 )
-from interfuse.lower.skinny import NAMES, products_of
+from interfuse.lower.products import NAMES, products_of
+from interfuse.lower.split_products import SPLIT
 from interfuse.lower.vectors import SECTOR_BYTES, VECTOR_BYTES
 
 WARP = 32
@@ -78,6 +79,12 @@ SPECIAL: Mapping[str, tuple[str, float]] = {
 """Operators that cost what the profile measured of another one, times a factor."""
 
 
+SPLITTING = 41.0
+"""Operations on tensor cores that splitting a number takes as long as, for every two that it has a part in: measured of
+tiles of 64 x 16 to 128 x 64 on an H200.
+"""
+
+
 @dataclass(frozen=True)
 class Features:
     """One launch.
@@ -97,6 +104,8 @@ class Features:
                       those in which its threads hand a tile that is turned to each other or scan it, and what it takes
                       to feed tensor cores, counted as turns
     follows           1 for a launch right behind another that may begin while that one ends
+    split             operations of matrix products whose f32 tensor cores take as two numbers, past ends of tiles too,
+                      and what takes as long as these
     near              those of the bytes read that the kernels right before it have read or written
     """
 
@@ -118,6 +127,7 @@ class Features:
     reach: float = 0.0
     turns: float = 0.0
     follows: float = 0.0
+    split: float = 0.0
     near: float = 0.0
 
     def __add__(self, other: Features) -> Features:
@@ -188,7 +198,18 @@ class _Counter:
             reach=apart * through / self.programs,
             turns=sum(self._turns(s) for _, s in _placed(self.kernel.body) if isinstance(s, Loop)),
             follows=float(self.kernel.follows),
+            split=self._split(),
         )
+
+    def _split(self) -> float:
+        """Operations on f32 that is split, whatever part of a tile is inside, and what splitting it takes: the more,
+        the fewer products each number has a part in.
+        """
+        wide = sum(self.kernel.param(p.row.param).dtype is SPLIT for p in self.products.values())
+        if not wide:
+            return 0.0
+        operations = 2.0 * wide * math.prod(a.block * self.steps[a.name] for a in self.kernel.axes)
+        return operations * (1 + SPLITTING * sum(1 / self.kernel.axis(n).block for n in NAMES[:2]))
 
     def _turns(self, loop: Loop) -> float:
         """Turns of a loop whose bytes are not sent ahead: elements come one by one, or for the next turn alone."""

@@ -22,9 +22,15 @@ from interfuse.ir.graph import Call, Ref
 from interfuse.ir.index import at_sizes
 from interfuse.ir.node import Node, topological
 from interfuse.ir.ops import REDUCES, SCANS
+from interfuse.passes.few_rows import FEW
 
 LINEAR_RATE = 0.7
 """Share of the peak rate that a library matrix product reaches."""
+
+TILE, AT_ONCE, DEEP = 64 * 64, 2, 256
+"""Results of a program of a library's f32 product, programs that fill a unit, and what one of several programs takes
+that share a result.
+"""
 
 NORM, GROUPS = "aten.native_layer_norm.default", "aten.native_group_norm.default"
 SOFTMAXES = frozenset(("aten._softmax.default", "aten._log_softmax.default"))
@@ -71,6 +77,7 @@ class Asked:
     meets         1 where threads wait for each other's results, as in a reduction or a scan
     again, span   bytes that are read a second and a third time, and those of them that one row is
     flops, dtype  operations of matrix products, and on what
+    programs      programs of a library's product
     """
 
     bytes: int
@@ -87,6 +94,7 @@ class Asked:
     span: int = 0
     flops: float = 0.0
     dtype: str = "f32"
+    programs: int = 0
 
 
 def asked(call: Call, sizes: Mapping[str, int]) -> Asked:
@@ -99,7 +107,9 @@ def asked(call: Call, sizes: Mapping[str, int]) -> Asked:
         return found
     if call.target in PRODUCTS:
         matrices = (at_sizes(n.size, sizes) for n in (*call.operands, *outs) if len(n.shape) > 1)
-        return replace(found, flops=2 * math.prod(matrices) ** 0.5, dtype=outs[0].dtype.name)  # 2 MKN of MK, KN, MN
+        flops, out = 2 * math.prod(matrices) ** 0.5, outs[0]  # 2 MKN of MK, KN, MN
+        programs = product_programs(out, flops, len(call.operands) > 2, sizes)
+        return replace(found, flops=flops, dtype=out.dtype.name, programs=programs)
     largest = max((at_sizes(o.size, sizes) for o in outs), default=0)
     lies = max((_lies(n, n if call.target in JOINS else outs[0], sizes) for n in call.operands), default=DENSE)
     plain = call.target not in GATHERS and len(outs) == 1
@@ -202,6 +212,22 @@ def _lies(operand: Node, out: Node, sizes: Mapping[str, int]) -> int:
     return DENSE if dense and wide[-1][1] == 1 else APART
 
 
+def product_programs(out: Node, flops: float, biased: bool, sizes: Mapping[str, int]) -> int:
+    """Programs of a library's product. Several share a result where it has few rows, or no bias is added to it."""
+    results, rows = at_sizes(out.size, sizes), at_sizes(out.size, sizes) // max(1, at_sizes(out.shape[-1], sizes))
+    deep = flops / 2 / max(1, results)
+    return math.ceil(results / TILE) * (1 if biased and rows > FEW else math.ceil(deep / DEEP))
+
+
+def product_share(programs: int, dtype: str, profile: DeviceProfile) -> float:
+    """The part of a device that a library's f32 product of so many programs keeps busy; 1 for other types, which tensor
+    cores multiply.
+    """
+    if profile.kind == "cpu" or dtype != "f32" or not programs:
+        return 1.0
+    return min(1.0, programs / (AT_ONCE * profile.units))
+
+
 def library_estimate(call: Asked, profile: DeviceProfile, fit: Fit = FITTED) -> Estimate:
     """Predicted seconds of one captured call."""
     one = estimate(
@@ -210,7 +236,7 @@ def library_estimate(call: Asked, profile: DeviceProfile, fit: Fit = FITTED) -> 
         call.launches,
         profile,
         slack=fit.slack,
-        reached=LINEAR_RATE,
+        reached=LINEAR_RATE * product_share(call.programs, call.dtype, profile),
         dtype=call.dtype,
     )
     parts = dict(one.parts)

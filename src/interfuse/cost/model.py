@@ -7,7 +7,8 @@ overlap; the longest decides, and the nearer the others come the more they add:
                  cache has lost by then, and the rest of sectors that programs far apart use a part of, at the
                  bandwidth of that size
     cache        whole sectors that all programs ask for, at the second-level cache's bandwidth
-    arithmetic   plain operations at the device's rate, exp, erf and div at theirs, by the warps that there are
+    arithmetic   plain operations at the device's rate, exp, erf and div at theirs, by the warps that there are; and
+                 products of f32 on tensor cores
     waiting      a program waits for its first bytes, and for its other warps at each meeting; as many programs as fit
                  the device wait at once
 
@@ -40,6 +41,12 @@ STRIDED_LOSS = 4.0
 ROW_LAUNCH = 0.05
 """What one member's row in a pack's table costs, as a share of a launch."""
 
+PRODUCTS = 3
+"""Products on tensor cores that make one of f32."""
+
+ALONE = 0.64
+"""Share of the rate of a unit's tensor cores that one program reaches with f32."""
+
 MOST_PROGRAMS = 32
 """Programs that a unit holds at once, whatever they need."""
 
@@ -68,6 +75,7 @@ class Fit:
                 of it takes
     join        seconds that threads of a kernel of the library wait for each other in a reduction
     warps       warps of a unit that keep its arithmetic busy
+    split       share of a third of their rate at which tensor cores multiply f32 that is split
     lost        share of the last-level cache from which on what is read again is lost
     warm        share of the bytes that kernels right before have had that the cache saves the way to memory
     """
@@ -93,6 +101,7 @@ class Fit:
     each: float = 0.476e-6
     join: float = 1.92e-6
     warps: float = 17.0
+    split: float = 1.0
     lost: float = 0.5
     warm: float = 0.46
 
@@ -122,6 +131,7 @@ def predicted(f: Features, profile: DeviceProfile, fit: Fit = FITTED) -> Estimat
     rates, share = dict(profile.rates), min(1.0, f.programs * f.warps / (profile.units * fit.warps))
     special = sum(n / rates[op] for op, n in (("exp", f.exp), ("erf", f.erf), ("div", f.div)) if op in rates)
     arithmetic = (f.slots / (fit.slots * profile.flops_of("f32") / 2) + fit.special * special) / share
+    arithmetic += f.split / _split_rate(f, profile, fit)
     waves = max(1.0, f.programs / at_once)
     waiting = waves * (fit.step + fit.meet * f.meets + fit.turn * f.turns)
     parts = (("memory", memory), ("cache", cache), ("arithmetic", arithmetic), ("waiting", waiting))
@@ -136,6 +146,15 @@ def predicted(f: Features, profile: DeviceProfile, fit: Fit = FITTED) -> Estimat
         launch + _memory(f.moved, f.read / max(1.0, f.moved), profile),
         f.slots + 8 * f.exp + 16 * f.erf + 4 * f.div,
     )
+
+
+def _split_rate(f: Features, profile: DeviceProfile, fit: Fit) -> float:
+    """Operations a second of products of f32, each three of half the rate of f16: the units wait for the one that has
+    most programs.
+    """
+    most = max(1, math.ceil(f.programs / profile.units))
+    busy = max(1, f.programs) / (most * profile.units) * min(1.0, ALONE * most)
+    return fit.split * profile.flops_of("f16") / 2 / PRODUCTS * busy
 
 
 def _memory(moved: float, read: float, profile: DeviceProfile) -> float:

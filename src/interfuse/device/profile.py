@@ -20,6 +20,9 @@ Named = tuple[tuple[str, float], ...]
 MEASURED = ("bandwidth", "launch", "replay", "gap", "barrier", "rates", "curves")
 """What a probe measures; everything else is known."""
 
+SPLITTING = 80
+"""The first of NVIDIA's architectures whose tensor cores multiply numbers with the exponents of f32."""
+
 OVERLAPPING = 90
 """The first of NVIDIA's architectures that can begin a kernel while the one before it ends."""
 
@@ -138,6 +141,11 @@ class DeviceProfile:
     def dot(self) -> int:
         """Rows of their first operand that the tensor cores of a GPU take at once: four warps of some share theirs."""
         return 64 if self.kind == "cuda" and int(self.arch.removeprefix("sm_")) in SHARING else 16
+
+    @property
+    def splits(self) -> bool:
+        """True where tensor cores multiply f32 that is split in two numbers."""
+        return self.kind == "cuda" and int(self.arch.removeprefix("sm_")) >= SPLITTING
 
     @property
     def ring(self) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from interfuse.emit.triton_index import index_text
 from interfuse.ir.index import Expr, wrap
 from interfuse.lower.kernel import Axis, Kernel, Role
-from interfuse.lower.skinny import FAMILY
+from interfuse.lower.products import FAMILY
 
 
 @dataclass(frozen=True)

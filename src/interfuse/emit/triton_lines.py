@@ -40,7 +40,7 @@ from interfuse.lower.kernel import (
     varies_over,
     walk,
 )
-from interfuse.lower.skinny import products_of, sides
+from interfuse.lower.products import products_of, sides
 
 _PACK_NAMES = ("table_ptr", "members", "member", "end", "middle", "begun", "row_ptr")
 """What the head of a packed kernel calls its own."""

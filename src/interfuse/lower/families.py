@@ -11,7 +11,7 @@ the kernel takes their symbols and serves every value. A length that may pass wh
     row, in a ring  rows that are reduced and written across: chunks of them wait in a ring in shared memory.
     mixed           reductions over all rows beside reductions along rows or what every element gives: a program takes
                     some of the rows one by one and adds up its columns on the way; a second kernel joins these sums.
-    skinny          products of a few rows with matrices: a GPU's tensor cores multiply steps of both.
+    product         products of a few rows with matrices: a GPU's tensor cores multiply steps of both.
     column          the same over leading or middle axes: neighbouring columns in the lanes of a program, the rows
                     walked step by step, or on a GPU held at once where they are few.
 """
@@ -63,8 +63,8 @@ from interfuse.lower.kernel import (
 from interfuse.lower.launch import order_of, stages_of, warps_of
 from interfuse.lower.nested import find_blocks, in_blocks
 from interfuse.lower.order import in_memory_order, map_domains, memory_digits, places, position
+from interfuse.lower.products import FAMILY, multiplied
 from interfuse.lower.schedule import HELD, Schedule
-from interfuse.lower.skinny import FAMILY, multiplied
 from interfuse.lower.statistics import expand_statistics, join_statistics
 from interfuse.lower.target import PARTED, ROWS_AT_ONCE, SHORT, SOON, Target
 from interfuse.lower.together import TeamTracer, shares_of, team_axes

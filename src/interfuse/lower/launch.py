@@ -11,9 +11,10 @@ from interfuse.ir.dtypes import F32
 from interfuse.ir.index import Expr, symbols, wrap
 from interfuse.lower.axes import STEP_BYTES, WIDEST_SCAN, crowded, power
 from interfuse.lower.kernel import Axis, Let, Load, Loop, Reduce, Role, Scan, Stmt, Store, step_along, varies_over, walk
+from interfuse.lower.products import FAMILY, NAMES
 from interfuse.lower.ring import FAMILY as RING
 from interfuse.lower.ring import WARPS as RING_WARPS
-from interfuse.lower.skinny import FAMILY, NAMES
+from interfuse.lower.split_products import is_split
 from interfuse.lower.target import (
     FEW,
     FLIGHT_BYTES,
@@ -108,7 +109,7 @@ def _for_tile(family: str, axes: tuple[Axis, ...], statements: tuple[Stmt, ...])
     if family == "row, in teams":
         return _of_a_team(axes)
     if family == FAMILY:
-        return _of_products(axes, body)
+        return 4 if is_split(statements) else _of_products(axes, body)
     if family == "mixed":
         return min(16, power(max(1, _step_bytes(axes, statements) // THREAD_BYTES // 32)))
     elements = power(math.prod(a.block for a in axes))
@@ -286,6 +287,8 @@ def stages_of(family: str, axes: tuple[Axis, ...], body: tuple[Stmt, ...], targe
     wanted = min(1 + -(-FLIGHT_BYTES // (beside * step)), MOST_STAGES, steps)
     if any(isinstance(s, Scan) for s in walk(body)):  # which has registers for no more
         wanted = WIDE_STAGES if axes[-2].block == WIDEST_SCAN else 1
+    if family == FAMILY and is_split(body):  # a unit has several programs, and they take their time for each step
+        return min(target.stages, steps)
     room = DOT_BYTES if family == FAMILY else STAGED_BYTES
     if family == FAMILY and next(a.block for a in axes if a.name == NAMES[0]) > FEW_ROWS:
         beside = min(beside, 2)

@@ -12,7 +12,7 @@ from interfuse.ir import build as b
 from interfuse.ir.dtypes import F32
 from interfuse.ir.node import Node
 from interfuse.lower.domain import above, inside
-from interfuse.lower.skinny import KINDS, factors, sizes_of
+from interfuse.lower.products import KINDS, factors, sizes_of
 from interfuse.lower.split import replaced
 from interfuse.lower.target import Target
 from interfuse.lower.work import Work

@@ -15,7 +15,8 @@ class Target:
     lanes. Reductions of fewer than `enough` programs are cut into parts, on a CPU whatever its cores are, so that
     the same sizes give the same bits. A program keeps sums of `widest` columns at most, and
     holds a `share` of a row that a team of programs shares. Tensor cores take `dot` rows of what they multiply at once.
-    Of `ring` bytes of shared memory a program fills some while it computes with others; 0 where it cannot.
+    Of `ring` bytes of shared memory a program fills some while it computes with others; 0 where it cannot. Where it
+    `splits` f32 in two numbers, tensor cores multiply these.
     """
 
     backend: str = "cpp"
@@ -32,6 +33,7 @@ class Target:
     share: int = 1 << 13
     dot: int = 16
     ring: int = 0
+    splits: bool = False
 
     @property
     def side(self) -> int:

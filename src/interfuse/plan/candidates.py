@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.cost.estimate import Estimate, in_turn
-from interfuse.cost.library import LINEAR_RATE, asked, library_estimate
+from interfuse.cost.library import LINEAR_RATE, asked, library_estimate, product_programs, product_share
 from interfuse.cost.model import estimate, kernel_estimate, linear_flops, pack_estimate
 from interfuse.cost.traffic import call_bytes, kernel_bytes, moved_bytes
 from interfuse.device.profile import DeviceProfile
@@ -26,10 +26,10 @@ from interfuse.lower.families import lower
 from interfuse.lower.in_place import check_over
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.mixed import mixed
+from interfuse.lower.products import FAMILY as PRODUCT
 from interfuse.lower.rows_first import rows_first
 from interfuse.lower.rows_turned import rows_turned
 from interfuse.lower.schedule import Schedule
-from interfuse.lower.skinny import FAMILY as SKINNY
 from interfuse.lower.slices import slices_first
 from interfuse.lower.split import split
 from interfuse.lower.target import Target
@@ -277,7 +277,7 @@ def parted_candidate(steps: Sequence[KernelStep], context: Context) -> Candidate
     """The candidate that reduces in parts: one kernel after the other."""
     each = [context.estimate(s.kernel, near) for s, near in zip(steps, near_of(steps), strict=True)]
     families = [s.kernel.family for s in steps]
-    family = SKINNY if SKINNY in families else families[0].split(",")[0]
+    family = PRODUCT if PRODUCT in families else families[0].split(",")[0]
     return Candidate(
         f"fused: {family}, in parts",
         tuple(steps),
@@ -389,7 +389,9 @@ def provider_candidates(linear: Node, output: Node, activation: str, context: Co
     moved = moved_bytes(linear.inputs, (output,), context.sizes)
     launches = LAUNCHES.get(provider, 1)
     flops, dtype = linear_flops(linear, context.sizes), linear.dtype.name
-    seconds = estimate(moved, flops, launches, context.profile, reached=LINEAR_RATE, dtype=dtype)
+    programs = product_programs(linear, flops, provider != "cublas.linear", context.sizes)
+    reached = LINEAR_RATE * product_share(programs, dtype, context.profile)
+    seconds = estimate(moved, flops, launches, context.profile, reached=reached, dtype=dtype)
     seconds = seconds.times(context.profile.correction(provider))
     label = provider if activation == "none" else f"{provider} with {activation} epilogue"
     return [Candidate(label, (step,), seconds, moved, launches, "provider")]

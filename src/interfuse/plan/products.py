@@ -2,7 +2,7 @@
 them; the ways to run such a group.
 
 A product is a routine's, with the activation that follows it where that knows it, and a kernel of ours does the rest. A
-product of few rows is one kernel of ours with all that follows it element by element (lower/skinny.py), where such a
+product of few rows is one kernel of ours with all that follows it element by element (lower/products.py), where such a
 kernel is to be had: the matrix takes as long to be read as the rest takes all together.
 """
 
@@ -16,8 +16,9 @@ from interfuse.base.errors import UnsupportedError
 from interfuse.ir.index import wrap
 from interfuse.ir.node import Node
 from interfuse.lower.domain import inside
-from interfuse.lower.skinny import FAMILY, KINDS, MOST
+from interfuse.lower.products import FAMILY, KINDS, MOST
 from interfuse.lower.split import replaced
+from interfuse.lower.split_products import can_split
 from interfuse.passes.few_rows import summed
 from interfuse.plan.candidates import (
     Context,
@@ -80,7 +81,10 @@ def _pays(k: int, calls: Calls, context: Context) -> bool:
         return False
     (linear,) = products_among(frozenset((k,)), context).values()
     library, _ = library_candidate(frozenset((k,)), context)
-    alone = min((library, *provider_candidates(linear, linear, "none", context)), key=lambda c: c.estimate.seconds)
+    ways = [library, *provider_candidates(linear, linear, "none", context)]
+    if (single := multiplied(frozenset((k,)), context)) is not None:
+        ways.append(fused_candidate(single, context))
+    alone = min(ways, key=lambda c: c.estimate.seconds)
     own = multiplied(calls, context) if products_among(calls, context) else None
     try:
         rest = fused_candidate(fused(calls, context) if own is None else own, context)
@@ -94,10 +98,11 @@ def multiplied(calls: Calls, context: Context) -> KernelStep | None:
     """The kernel that multiplies the few rows of the products among `calls` on tensor cores, and computes what follows;
     None where that is not to be had.
     """
-    if context.target is None or context.profile.kind != "cuda":
+    target = context.target
+    if target is None or context.profile.kind != "cuda":
         return None
     linears = products_among(calls, context).values()
-    if len(linears) == len(calls) or not all(n.dtype in KINDS and wrap(n.shape[0]).hi <= MOST for n in linears):
+    if not all(can_split(n, target) for n in linears) and (len(linears) == len(calls) or not all(map(_few, linears))):
         return None
     if calls not in context.multiplied:
         context.multiplied[calls] = None
@@ -113,6 +118,11 @@ def multiplied(calls: Calls, context: Context) -> KernelStep | None:
     return context.multiplied[calls]
 
 
+def _few(linear: Node) -> bool:
+    """True for a product of few rows of a narrow type."""
+    return linear.dtype in KINDS and wrap(linear.shape[0]).hi <= MOST
+
+
 def product_candidates(calls: Calls, name: str, context: Context, named: Named) -> list[Candidate]:
     """The ways to run `calls`, products and what follows them, beside the library's; `name` is the region's. One kernel
     for all is none of them where it is predicted to be slower by more than such predictions are off.
@@ -120,8 +130,9 @@ def product_candidates(calls: Calls, name: str, context: Context, named: Named) 
     linears = products_among(calls, context)
     if len(linears) == len(calls):
         (linear,) = linears.values()
-        return provider_candidates(linear, linear, "none", context)
-    found = _of_routines(calls, linears, context, named)
+        found = provider_candidates(linear, linear, "none", context)
+    else:
+        found = _of_routines(calls, linears, context, named)
     whole = multiplied(calls, context)
     if whole is None:
         return found

@@ -1,10 +1,10 @@
-"""Products of a few rows with a matrix. In: a region whose reductions are sums of products, or a kernel. Out: the axes
-on which tensor cores multiply, and what each sum multiplies.
+"""Products of rows with a matrix. In: a region whose reductions are sums of products, or a kernel. Out: the axes on
+which tensor cores multiply, and what each sum multiplies.
 
-The rows are held whole, the features side by side in programs, and what both have in common is walked: the matrix is
-read once. The first axis is what tensor cores take as rows: features where they take more than there are rows. They
-multiply f16 and bf16 exactly and add up in f32, though the last digits of that are theirs: only regions that end in
-narrow types take them.
+What rows and features have in common is walked. A few rows are held whole, so that the matrix is read once. The first
+axis is what tensor cores take as rows: features where they take more than there are rows. They multiply f16 and bf16
+exactly and add up in f32, though the last digits of that are theirs: only regions that end in narrow types take them.
+F32 they take split in two numbers (lower/split_products.py).
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ from interfuse.ir.dtypes import BF16, F16, F32, DType
 from interfuse.ir.index import INF
 from interfuse.ir.node import Node
 from interfuse.ir.ops import REDUCES, SCANS
+from interfuse.lower import split_products
 from interfuse.lower.axes import Rows, power
 from interfuse.lower.domain import find, inside
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Reduce, Role, Stmt, Value, step_along, varies_over
 from interfuse.lower.schedule import Schedule
+from interfuse.lower.split_products import SPLIT, Sizes
 from interfuse.lower.target import Target
 from interfuse.lower.traced import Trace
 from interfuse.lower.tree import statements
 from interfuse.lower.work import Work
 from interfuse.passes.few_rows import FEW
 
-FAMILY = "skinny"
+FAMILY = "product"
 
 KINDS = (F16, BF16)
 """Types that tensor cores multiply exactly."""
@@ -62,24 +64,33 @@ def multiplied(work: Work, target: Target, schedule: Schedule, trace: Traced) ->
     """Axes, trace and statements of a region that multiplies few rows; None for any other. UnsupportedError for a
     schedule that tensor cores cannot have.
     """
-    sizes = sizes_of(inside(work.roots, work.leaves), work.outputs) if target.backend == "triton" else None
-    if sizes is None or schedule.streamed:
+    sizes = _sizes(inside(work.roots, work.leaves)) if target.backend == "triton" else None
+    if sizes is None or schedule.streamed or not (_few(sizes, work.outputs) or split_products.pays(sizes, target)):
         return None
     row, feature, col = (Axis(n, d, Role.GRID) for n, d in zip(NAMES, sizes, strict=True))
     rows = Rows(row.symbol * feature.extent + feature.symbol, (row, feature))
     traced = trace(replace(find(work.roots, work.leaves), most=INF), rows=rows)
     body, _ = statements(traced, replace(col, role=Role.SERIAL), keep=False)
-    found = products(body, {name: n.dtype for n, name in traced.reads.items()})
-    if not found:
+    types = {name: n.dtype for n, name in traced.reads.items()}
+    found = products(body, types)
+    split = any(types[p.row.param] is SPLIT for p in found.values())
+    if not found or not (split_products.pays(sizes, target) if split else _few(sizes, work.outputs)):
+        return None
+    if split and not all(split_products.in_vectors(side, (row, feature, col)) for side in sides(found)):
         return None
     long = any(step_along(p.weight, feature.symbol) == 1 for p in found.values())
     if row.extent == 1 and not long:
         return None  # a row of the matrix is added up as it lies
-    axes = _blocks(row, feature, col, long, len(found), target)
+    if split:
+        both = [p.row for p in found.values()], [p.weight for p in found.values()]
+        axes, turned = split_products.blocks(row, feature, col, *both, target)
+        body = split_products.late(body)
+    else:
+        axes = _blocks(row, feature, col, long, len(found), target)
     row, feature, col = schedule.placed(axes, target.backend, target.lanes)
     if min(row.block, feature.block, col.block) < FEW:
         raise UnsupportedError(f"the schedule {schedule}: tensor cores take {FEW} at once at least")
-    turned = row.block < target.dot <= feature.block
+    turned = turned if split else row.block < target.dot <= feature.block
     return ((feature, row, col) if turned else (row, feature, col)), traced, body, ()
 
 
@@ -106,21 +117,32 @@ def _plain(node: Node) -> Node:
     return node
 
 
-def sizes_of(nodes: Sequence[Node], outputs: Iterable[Node]) -> tuple[int, int, int] | None:
-    """Rows, features, and what they have in common, where sums over products of these sizes are all that a region
-    reduces.
+def sizes_of(nodes: Sequence[Node], outputs: Iterable[Node]) -> Sizes | None:
+    """Few rows, features, and what they have in common, where sums over products of these sizes are all that a region
+    with narrow `outputs` reduces.
     """
+    sizes = _sizes(nodes)
+    return sizes if sizes is not None and _few(sizes, outputs) else None
+
+
+def _few(sizes: Sizes, outputs: Iterable[Node]) -> bool:
+    """True for few rows that end in narrow types."""
+    return sizes[0] <= MOST and all(o.dtype in KINDS for o in outputs)
+
+
+def _sizes(nodes: Sequence[Node]) -> Sizes | None:
+    """Rows, features, and what they have in common, where sums over products of these sizes are all that is reduced."""
     sums = [n for n in nodes if n.op in REDUCES or n.op in SCANS]
     if not all(n.op == "sum" and n.dtype is F32 and n.inputs[0].op == "mul" and n.attr("axes") == (2,) for n in sums):
         return None
     shapes = {n.inputs[0].shape for n in sums}
-    if len(shapes) != 1 or any(o.dtype not in KINDS for o in outputs):
+    if len(shapes) != 1:
         return None
     sizes = tuple(d for d in shapes.pop() if isinstance(d, int))
     if len(sizes) != 3:
         return None
     rows, features, common = sizes
-    return (rows, features, common) if rows <= MOST and min(features, common) >= FEW else None
+    return (rows, features, common) if min(features, common) >= FEW else None
 
 
 def _blocks(row: Axis, feature: Axis, col: Axis, long: bool, matrices: int, target: Target) -> tuple[Axis, ...]:
@@ -190,7 +212,7 @@ def _product(sides: Sequence[Load | Let], types: Mapping[str, DType]) -> Product
     row, feature, common = NAMES
     loads = [s for s in sides if isinstance(s, Load) and not s.picks and not s.within]
     kinds = {types.get(s.param) for s in loads}
-    if len(loads) != 2 or len(kinds) != 1 or not kinds <= set(KINDS):
+    if len(loads) != 2 or len(kinds) != 1 or not kinds <= {*KINDS, SPLIT}:
         return None
     first, second = sorted(loads, key=lambda s: feature in varies_over(s))
     own = varies_over(first) - {row} == {common} and varies_over(second) == {feature, common}

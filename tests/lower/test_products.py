@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -15,11 +16,12 @@ from interfuse.ir import build as b
 from interfuse.ir.dtypes import BF16, F16, F32, F64, DType
 from interfuse.ir.layout import contiguous
 from interfuse.lower.families import lower
-from interfuse.lower.kernel import Kernel, Load, Role, walk
+from interfuse.lower.kernel import Kernel, Load, Loop, Role, walk
+from interfuse.lower.products import products_of
 from interfuse.lower.schedule import Schedule, schedule_of
-from interfuse.lower.skinny import products_of
 from interfuse.lower.target import CPU, GPU, Target
 from interfuse.lower.work import Work
+from interfuse.passes.few_rows import summed
 from tests import few
 
 
@@ -41,7 +43,7 @@ def test_siblings_share_their_rows_and_each_matrix_is_read_once(dtype: DType, tu
         assert kernel.family == "row, resident"
         return
     row, feature, col = kernel.axes
-    assert kernel.family == "skinny" and [a.role for a in kernel.axes] == [Role.GRID, Role.GRID, Role.SERIAL]
+    assert kernel.family == "product" and [a.role for a in kernel.axes] == [Role.GRID, Role.GRID, Role.SERIAL]
     assert (row.extent, feature.extent, col.extent) == (rows, 14336, 4096) and row.block == 16
     products = list(products_of(kernel).values())
     assert len(products) == 2 and len({p.row for p in products}) == 1 and len({p.weight for p in products}) == 2
@@ -132,6 +134,65 @@ def test_what_programs_take(
     assert tuple((a.name, a.block) for a in kernel.axes) == axes
     assert (kernel.warps, kernel.stages) == (warps, stages)
     assert _kernel(made, target, schedule_of(kernel, "triton")) == kernel
+
+
+SPLITTING = replace(GPU, dot=64, splits=True)
+
+
+@pytest.mark.parametrize(
+    ("region", "sizes", "turned", "axes"),
+    (
+        (few.residual, (8, 4096, 1024), False, (("row", 16), ("feature", 32), ("col", 128))),
+        (few.residual, (8, 4096, 1024), True, (("row", 16), ("feature", 32), ("col", 128))),
+        (few.residual, (64, 1024, 1024), False, (("row", 16), ("feature", 32), ("col", 128))),
+        (few.residual, (1024, 768, 768), False, (("row", 64), ("feature", 32), ("col", 64))),
+        (few.residual, (1024, 768, 768), True, (("feature", 64), ("row", 32), ("col", 64))),
+        (few.residual, (1024, 3072, 768), False, (("row", 64), ("feature", 64), ("col", 32))),
+        (few.residual, (1024, 3072, 768), True, (("feature", 64), ("row", 64), ("col", 32))),
+        (few.residual, (4096, 4096, 768), False, (("row", 128), ("feature", 64), ("col", 32))),
+        (few.residual, (32, 16384, 768), False, (("row", 32), ("feature", 32), ("col", 64))),
+        (few.gated, (1024, 3072, 768), False, (("row", 64), ("feature", 32), ("col", 32))),
+    ),
+)
+def test_what_programs_take_of_split_numbers(
+    region: Callable[..., few.Region], sizes: few.Sizes, turned: bool, axes: tuple[tuple[str, int], ...]
+) -> None:
+    """What lies along what both have in common comes second; what is read beside the products waits for them."""
+    kernel = _kernel(region(F32, sizes, turned), SPLITTING)
+    assert kernel.family == "product" and tuple((a.name, a.block) for a in kernel.axes) == axes
+    assert (kernel.warps, kernel.stages) == (4, 3) and isinstance(kernel.body[0], Loop)
+    assert _kernel(region(F32, sizes, turned), SPLITTING, schedule_of(kernel, "triton")) == kernel
+
+
+def test_where_neither_side_lies_so_tiles_are_small() -> None:
+    x, w = b.placeholder("x", F32, (768, 1024)), b.placeholder("w", F32, (768, 3072))
+    out = summed(b.linear(b.permute(x, (1, 0)), b.permute(w, (1, 0))))
+    kernel = _kernel(([x, w], [out]), SPLITTING)
+    assert [(a.name, a.block) for a in kernel.axes] == [("row", 64), ("feature", 32), ("col", 64)]
+
+
+def test_older_tensor_cores_take_smaller_tiles_of_split_numbers() -> None:
+    kernel = _kernel(few.residual(F32, (4096, 4096, 768), False), replace(GPU, splits=True))
+    assert [a.block for a in kernel.axes] == [64, 64, 32]
+
+
+@pytest.mark.parametrize("sizes", ((1, 4096, 1024), (64, 128, 128), (512, 8, 1024), (256, 256, 255)))
+def test_one_row_little_work_and_odd_rows_are_not_split(sizes: few.Sizes) -> None:
+    """Odd rows are read element by element, and feed no tensor core."""
+    assert _kernel(few.residual(F32, sizes, False), SPLITTING).family.startswith("row")
+    assert _kernel(few.residual(F32, (256, 256, 256), False)).family.startswith("row"), "not where it is not wanted"
+
+
+def test_predictions_of_split_numbers_count_what_units_wait_for() -> None:
+    """Tiles with more in common to each number are faster, and one program leaves a unit waiting."""
+    h200 = find("H200")
+
+    def rate(sizes: few.Sizes) -> float:
+        operations = 2.0 * math.prod(sizes)
+        return operations / kernel_estimate(_kernel(few.residual(F32, sizes, False), SPLITTING), h200).seconds
+
+    assert rate((128, 768, 768)) < rate((1024, 768, 768)) < rate((1024, 3072, 3072)) < rate((8192, 8192, 3072))
+    assert 75e12 < rate((8192, 8192, 3072)) < 90e12
 
 
 def test_more_rows_are_added_up() -> None:

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from interfuse.driver.backend import Backend
 from interfuse.driver.options import read
 from interfuse.ir.dtypes import F16
+from interfuse.ir.dtypes import F32 as NODE_F32
 from interfuse.lower.target import GPU
 from tests import few
 from tests.emit import triton_cases as cases
@@ -36,6 +37,10 @@ def biased(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor, added: torch.Te
 def halved(x: torch.Tensor, both: torch.Tensor) -> torch.Tensor:
     gate, up = F.linear(x, both).chunk(2, -1)
     return F.silu(gate) * up
+
+
+def shared(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.tanh(x.t() @ w)
 
 
 def cell(x: torch.Tensor, h: torch.Tensor, c: torch.Tensor, into: torch.Tensor, back: torch.Tensor) -> Any:
@@ -63,11 +68,11 @@ def test_values(features: int, common: int, rows: int, dtype: torch.dtype) -> No
     x = _made(rows, common, dtype=dtype)
     gate, up = (_made(common, features, dtype=dtype) * 0.05 for _ in range(2))
     run, labels = _chosen(gated, x, gate, up)
-    assert labels == ["fused: skinny"]
+    assert labels == ["fused: product"]
     assert judge(gated, (x, gate, up), run).ok
     inputs = x, gate.t().contiguous(), _made(features, dtype=dtype), _made(rows, features, dtype=dtype)
     run, labels = _chosen(biased, *inputs)
-    assert labels == ["fused: skinny" if rows > 1 else "fused: row, resident"]
+    assert labels == ["fused: product" if rows > 1 else "fused: row, resident"]
     assert judge(biased, inputs, run).ok
 
 
@@ -80,7 +85,7 @@ def test_rows_are_normalised_while_their_products_begin(rows: int) -> None:
     x, w = _made(rows, 2048, dtype=torch.float16), _made(2048, dtype=torch.float16)
     gate, up = (_made(2048, 8192, dtype=torch.float16) * 0.05 for _ in range(2))
     run, labels = _chosen(normed, x, w, gate, up)
-    assert labels == ["fused: skinny, in parts"]
+    assert labels == ["fused: product, in parts"]
     for _ in range(3):
         x.normal_()
         assert judge(normed, (x, w, gate, up), run).ok
@@ -106,8 +111,56 @@ def test_many_rows_are_raced(f: Callable[..., Any]) -> None:
     run = torch.compile(f, backend=backend, dynamic=False)
     run(*inputs)
     (race,) = [e.facts for r in backend.records for e in r.of("race")]
-    assert {"fused: skinny"} < set(race["times"]), "both are right"
+    assert {"fused: product"} < set(race["times"]), "both are right"
     assert judge(f, inputs, run).ok
+
+
+F32 = torch.float32
+SCALES = ((1.0, 1.0), (1e-38, 1.0), (1e-30, 1e-8), (1e30, 1e7), (1e38, 1e-3))
+
+
+@pytest.mark.parametrize("turned", (False, True), ids=("linear", "mm"))
+@pytest.mark.parametrize(
+    ("rows", "features", "common"), ((8, 4096, 1024), (100, 770, 130), (1000, 768, 770), (1024, 3072, 256))
+)
+def test_tensor_cores_multiply_f32(rows: int, features: int, common: int, turned: bool) -> None:
+    """Of any size and sign, constant ones too: no less exact than the library, which multiplies them as they are."""
+    w, bias, added = _made(features, common, dtype=F32), _made(features, dtype=F32), _made(rows, features, dtype=F32)
+    w = w.t().contiguous().t() if turned else w
+    for x_scale, w_scale in SCALES:
+        for x in (_made(rows, common, dtype=F32), torch.full((rows, common), 0.3, device="cuda")):
+            inputs = x * x_scale, w * w_scale, bias * x_scale * w_scale, added
+            run, labels = _chosen(biased, *inputs)
+            assert labels == ["fused: product"]
+            assert judge(biased, inputs, run).ok, (x_scale, w_scale)
+
+
+@pytest.mark.parametrize("turned", (False, True), ids=("linear", "mm"))
+@pytest.mark.parametrize("dot", (16, 64))
+@pytest.mark.parametrize(("units", "sizes"), ((132, (2, 1024, 514)), (132, (70, 130, 130)), (1, (130, 70, 130))))
+def test_what_is_no_number_stays_where_it_is_in_f32(units: int, sizes: few.Sizes, dot: int, turned: bool) -> None:
+    for region in (few.gated, few.residual, few.halves):
+        inputs, outputs = region(NODE_F32, sizes, turned)
+        kernel, reads = cases.lowered(inputs, outputs, target=replace(GPU, programs=units, dot=dot, splits=True))
+        assert kernel.family == "product"
+        arrays = few.values(inputs, special=True)
+        cases.check_region(outputs, arrays, cases.run(kernel, [arrays[n] for n in reads], "cuda"))
+
+
+def test_neither_side_may_lie_along_what_they_share() -> None:
+    x, w = _made(768, 1024, dtype=F32), _made(768, 512, dtype=F32)
+    run, labels = _chosen(shared, x, w)
+    assert labels == ["fused: product"] and judge(shared, (x, w), run).ok
+
+
+def test_where_fewer_digits_may_be_taken_the_library_multiplies() -> None:
+    before, inputs = torch.get_float32_matmul_precision(), (_made(1024, 768, dtype=F32), _made(512, 768, dtype=F32))
+    try:
+        torch.set_float32_matmul_precision("high")
+        assert _chosen(F.linear, *inputs)[1] == ["library: linear"]
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert _chosen(F.linear, *inputs)[1] == ["fused: product"]
 
 
 def test_what_is_no_number_stays_in_its_row() -> None:
