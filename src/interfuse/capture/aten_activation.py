@@ -68,10 +68,11 @@ def _normal_cdf(c: Maker, x: Node) -> Node:
     return c("normal_cdf", x, hint="cdf")
 
 
-def _gelu_inner(c: Maker, x: Node) -> Node:
-    """sqrt(2/pi) (x + 0.044715 x^3)."""
-    cube = c("mul", c("mul", x, x, hint="square"), x, hint="cube")
-    return c("mul", c("add", x, c("mul", cube, 0.044715)), math.sqrt(2.0 / math.pi), hint="inner")
+def _gelu_inner(c: Maker, x: Node, times: float = 1.0) -> Node:
+    """sqrt(2/pi) (x + 0.044715 x^3) times a number, as x (a + b x^2): the numbers take each other in."""
+    line = times * math.sqrt(2.0 / math.pi)
+    slope = c("add", c("mul", c("mul", x, x, hint="square"), 0.044715 * line), line)
+    return c("mul", x, slope, hint="inner")
 
 
 @lowers("gelu")
@@ -79,7 +80,7 @@ def _gelu(c: Maker, self: Node, approximate: str = "none") -> Node:
     (x,) = floating(c, self)
     if approximate == "tanh":
         # (1 + tanh(z)) / 2 is sigmoid(2z): fewer operations, and nothing cancels where tanh is near -1.
-        return c.narrow(c("mul", x, c("sigmoid", c("mul", _gelu_inner(c, x), 2.0)), hint="gelu"))
+        return c.narrow(c("mul", x, c("sigmoid", _gelu_inner(c, x, 2.0)), hint="gelu"))
     return c.narrow(c("mul", x, _normal_cdf(c, x), hint="gelu"))
 
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from interfuse.base.text import Writer
 from interfuse.emit import cpp_prelude
 from interfuse.emit.cpp_ahead import RowsAhead
+from interfuse.emit.cpp_curves import quotients
 from interfuse.emit.cpp_facts import work_of
 from interfuse.emit.cpp_names import entry
 from interfuse.emit.cpp_passes import two_passes
@@ -33,7 +34,7 @@ def emit(kernel: Kernel, vector: str, streaming: frozenset[str] = frozenset()) -
 
     `streaming` names output parameters that are stored past the caches. UnsupportedError says what has no C++ form.
     """
-    body = _Emitter(kernel, VECTOR_BYTES[vector], streaming)
+    body = _Emitter(quotients(kernel), VECTOR_BYTES[vector], streaming)
     code = body.function()
     head = Writer()
     for line in "\n".join(kernel.doc or (kernel.name,)).splitlines():

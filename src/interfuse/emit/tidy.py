@@ -22,7 +22,7 @@ def tidy(kernel: Kernel) -> Kernel:
         _drop_rounds,
         lambda body: _fold_loads(body, types),
         lambda body: _fold_stores(body, types),
-        _drop_unused,
+        drop_unused,
     ):
         kernel = replace(kernel, body=step(kernel.body))
     return kernel
@@ -92,7 +92,7 @@ def _fold_stores(body: tuple[Stmt, ...], types: dict[str, DType]) -> tuple[Stmt,
     return _rewrite(body, lambda s: None if isinstance(s, Let) and s.out in to else _rename(s, to))
 
 
-def _drop_unused(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+def drop_unused(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     """Values that nothing reads are not made."""
     while True:
         users = _users(body)

@@ -178,7 +178,7 @@ template <int many, long extent> struct Weights {
             });
             const f32v best = larger_of(bests[0], bests[1]);
             side_by_side<many>(from, left, [&](long at, long n, int k) INLINE {
-                const f32v weight = exp_(x[k] - best);
+                const f32v weight = exp2_((x[k] - best) * 1.44269504f);
                 store(row + at, weight, n);
                 sums[k % 2] += weight;
             });

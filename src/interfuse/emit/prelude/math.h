@@ -137,20 +137,32 @@ INLINE inline f32v exp_inside(f32v x) {
     return times_power_of_two(fma_(q * r, r, r) + 1.0f, n);
 }
 
-//: exp_
-// With AVX-512, e^x = 2^n t e^r: n whole, t the power of two of a sixteenth, from a table, r what is left. Adding the
-// large number leaves the count of sixteenths in the lowest bits. Beyond the ends of the range the power alone decides,
-// as long as e^r is a number near 1: r is the smaller in magnitude of itself and 0.5, which is 0.5 for NaN.
-// Without, the result outside of [-104, 89] is 0 or infinity like at the ends.
-INLINE inline f32v exp_(f32v x) {
+//: at_most_half
+// With AVX-512 the smaller in magnitude of r and 0.5; 0.5 for NaN.
 #if defined(__AVX512DQ__) && LANES == 16 && !defined(__clang__)
+INLINE inline f32v at_most_half(f32v r) { return __builtin_ia32_rangeps512_mask(r, splat<f32v>(0.5f), 2, r, -1, 4); }
+#endif
+
+//: sixteenths_power
+// With AVX-512 a power is 2^n t (1 + q): n whole, t the power of two of a sixteenth, from a table, 1 + q the power of what
+// is left. Adding a large number leaves the count of sixteenths in the lowest bits. Beyond the ends of the range 2^n alone
+// decides, as long as q is a number near 0: so what is left is held to at most a half.
+#if defined(__AVX512DQ__) && LANES == 16 && !defined(__clang__)
+INLINE inline f32v sixteenths_power(f32v q, f32v count, f32v n) {
     const f32v table = {1.0f, 1.04427378f, 1.09050773f, 1.13878863f, 1.18920712f, 1.24185781f, 1.29683955f, 1.35425555f,
                         1.41421356f, 1.47682615f, 1.54221083f, 1.61049033f, 1.68179283f, 1.75625216f, 1.83400809f, 1.91520656f};
-    const f32v large = splat<f32v>(0x1.8p19f), count = fma_(x, splat<f32v>(1.44269504f), large), n = count - large;
-    const f32v r = __builtin_ia32_rangeps512_mask(beyond_log2(x, n), splat<f32v>(0.5f), 2, x, -1, 4);
-    const f32v q = fma_(r * r, fma_(r, splat<f32v>(0.16666667f), splat<f32v>(0.5f)), r);  // e^r - 1
     const f32v t = __builtin_shuffle(table, (i32v)count);
     return times_power_of_two(fma_(q, t, t), n);
+}
+#endif
+
+//: exp_
+// Without AVX-512 the result outside of [-104, 89] is 0 or infinity like at the ends.
+INLINE inline f32v exp_(f32v x) {
+#if defined(__AVX512DQ__) && LANES == 16 && !defined(__clang__)
+    const f32v large = splat<f32v>(0x1.8p19f), count = fma_(x, splat<f32v>(1.44269504f), large), n = count - large;
+    const f32v r = at_most_half(beyond_log2(x, n));
+    return sixteenths_power(fma_(r * r, fma_(r, splat<f32v>(0.16666667f), splat<f32v>(0.5f)), r), count, n);
 #else
     return exp_inside(clamp(x, -104.0f, 89.0f));
 #endif
@@ -163,10 +175,16 @@ INLINE inline f64v exp_(f64v x) { return each(x, [](double e) INLINE { return __
 
 //: exp2_
 INLINE inline f32v exp2_(f32v x) {
+#if defined(__AVX512DQ__) && LANES == 16 && !defined(__clang__)
+    const f32v large = splat<f32v>(0x1.8p19f), count = x + large, n = count - large, r = at_most_half(x - n);
+    const f32v q = fma_(fma_(r, splat<f32v>(0.055502396f), splat<f32v>(0.24023323f)), r, splat<f32v>(0.6931472f));
+    return sixteenths_power(q * r, count, n);
+#else
     x = clamp(x, -151.0f, 129.0f);
     const f32v n = nearest(x), r = x - n;
     const f32v q = polynomial(r, 0.6931472f, 0.24022648f, 0.055503596f, 0.0096185f, 0.0013390976f, 0.00015328944f);
     return times_power_of_two(fma_(q, r, splat<f32v>(1.0f)), n);
+#endif
 }
 INLINE inline float exp2_(float x) { return exp2_(splat<f32v>(x))[0]; }
 INLINE inline double exp2_(double x) { return __builtin_exp2(x); }
@@ -283,46 +301,50 @@ template <class V> INLINE inline V sigmoid_(V x) {
     return one / (one + exp_(-x));
 }
 
-//: erf_near
-// erf(a) for a from 0 to just below 4, and NaN: a polynomial a quarter, around `centre`, where erf is `value`; in the
-// first quarter around the line a, so that small results are exact to their own last place.
+//: half_erf
+// erf(s / 8) / 2 for s from 0 on, and NaN: with AVX-512 a polynomial of the distance from each whole number up to 31,
+// from where on it is 1/2. Adding the large number leaves the whole number in the lowest bits.
 #if defined(__AVX512F__) && LANES == 16 && !defined(__clang__)
-INLINE inline f32v erf_near(f32v a) {
-    const f32v centre = {0.0f, 0.375f, 0.625f, 0.875f, 1.125f, 1.375f, 1.625f, 1.875f,
-                         2.125f, 2.375f, 2.625f, 2.875f, 3.125f, 3.375f, 3.625f, 3.875f};
-    const f32v value = {0.0f, 0.4041169f, 0.6232409f, 0.7840751f, 0.8883882f, 0.94817007f, 0.97844374f, 0.99199003f,
-                        0.997346f, 0.99921703f, 0.9997946f, 0.99995214f, 0.9999901f, 0.9999982f, 0.9999997f, 0.99999994f};
-    const f32v q0 = {0.12837914f, 0.9803529f, 0.7634996f, 0.5247451f, 0.31827396f, 0.17035976f, 0.08047225f, 0.033545826f,
-                     0.01234082f, 0.0040064775f, 0.0011478753f, 0.0002902285f, 6.4758795e-05f, 1.2751784e-05f, 2.2159336e-06f, 3.3982576e-07f};
-    const f32v q1 = {6.413123e-06f, -0.36762428f, -0.47718433f, -0.45915598f, -0.35805595f, -0.23424529f, -0.13077115f, -0.06289174f,
-                     -0.026227469f, -0.009507785f, -0.0030073337f, -0.0008323156f, -0.00020292737f, -4.9969723e-05f, -7.290382e-06f, 3.0593858e-06f};
-    const f32v q2 = {-0.37632185f, -0.23489223f, -0.05569324f, 0.09290699f, 0.16245128f, 0.15794088f, 0.114842564f, 0.0674424f,
-                     0.033037674f, 0.013730597f, 0.0048903003f, 0.001502426f, 0.00039996265f, 9.256086e-05f, 1.866695e-05f, 3.2867576e-06f};
-    const f32v q3 = {0.0019614086f, 0.16535431f, 0.1756355f, 0.11243352f, 0.028111141f, -0.030107407f, -0.049291942f, -0.042534817f,
-                     -0.026225237f, -0.013573282f, -0.005750075f, -0.002007543f, -0.000536531f, 0.00021064491f, -6.982952e-05f, -0.00023014333f};
-    const f32v q4 = {0.10606841f, 0.046184033f, -0.02611309f, -0.0660849f, -0.06112891f, -0.03078372f, -0.0023314643f, 0.011313248f,
-                     0.012450739f, 0.008356247f, 0.0042354953f, 0.0017275733f, 0.00058426557f, 0.00016658714f, 4.0459818e-05f, 8.430207e-06f};
-    const i32v quarter = __builtin_convertvector(a * 4.0f, i32v);
-    const auto of = [&](f32v table) INLINE { return __builtin_shuffle(table, quarter); };  // one instruction
-    const f32v t = a - of(centre);
-    const f32v high = fma_(fma_(of(q4), t, of(q3)), t, of(q2));
-    const f32v q = fma_(fma_(high, t, of(q1)), t, of(q0));
-    return fma_(q, t, a < 0.25f ? a : of(value));
+INLINE inline f32v half_erf(f32v s) {
+    const f32v c0[2] = {{0.0f, 0.0701581f, 0.1381632f, 0.20205845f, 0.26024994f, 0.31162044f, 0.35557783f, 0.39203754f,
+                       0.4213504f, 0.4441941f, 0.46145007f, 0.47408503f, 0.48305258f, 0.48922187f, 0.49333584f, 0.49599501f},
+                      {0.49766114f, 0.498673f, 0.49926865f, 0.49960852f, 0.4997965f, 0.4998973f, 0.4999497f, 0.49997607f,
+                       0.49998894f, 0.49999505f, 0.49999785f, 0.4999991f, 0.49999964f, 0.49999985f, 0.49999994f, 0.5f}};
+    const f32v c1[2] = {{0.070523694f, 0.0694303f, 0.06625086f, 0.061272036f, 0.05492391f, 0.04771873f, 0.04018321f, 0.032796584f,
+                       0.025944239f, 0.019892141f, 0.014782584f, 0.010647495f, 0.0074331476f, 0.0050295168f, 0.0032984354f, 0.0020966108f},
+                      {0.0012916827f, 0.00077129755f, 0.00044639176f, 0.00025040237f, 0.00013614094f, 7.1740935e-05f, 3.6641504e-05f, 1.8138757e-05f,
+                       8.703012e-06f, 4.0472455e-06f, 1.8242202e-06f, 7.9693484e-07f, 3.3743962e-07f, 1.3848317e-07f, 5.5084012e-08f, 5.880908e-07f}};
+    const f32v c2[2] = {{1.0081888e-07f, -0.0010848352f, -0.0020703217f, -0.0028720396f, -0.0034328f, -0.0037280703f, -0.0037673276f, -0.003587286f,
+                       -0.0032429195f, -0.002797209f, -0.002309874f, -0.0018299826f, -0.0013938483f, -0.0010216897f, -0.0007216532f, -0.0004911713f},
+                      {-0.00032309818f, -0.00020498355f, -0.00012569726f, -7.411162e-05f, -4.2316493e-05f, -2.3365332e-05f, -1.2669968e-05f, -6.4572196e-06f,
+                       -3.0810952e-06f, -1.5999077e-06f, -8.3107415e-07f, -5.533566e-07f, -3.703776e-07f, -3.9689237e-08f, 1.8034063e-08f, 4.0710383e-06f}};
+    const f32v c3[2] = {{-0.00036803636f, -0.00034982315f, -0.00030155008f, -0.00022915086f, -0.00014300394f, -5.4500797e-05f, 2.5901552e-05f, 9.043162e-05f,
+                       0.00013479967f, 0.00015834995f, 0.00016338396f, 0.00015408864f, 0.00013542845f, 0.0001121391f, 8.8075314e-05f, 6.591513e-05f},
+                      {4.7154983e-05f, 3.2322725e-05f, 2.126622e-05f, 1.3448593e-05f, 8.183578e-06f, 4.7959443e-06f, 2.7088518e-06f, 1.4754975e-06f,
+                       7.754613e-07f, 3.9339977e-07f, 1.9272025e-07f, 9.119589e-08f, 4.169686e-08f, 1.8425457e-08f, 7.870739e-09f, 1.0886706e-05f}};
+    const f32v c4[2] = {{1.9346335e-06f, 8.331717e-06f, 1.5421587e-05f, 2.0028945e-05f, 2.2501614e-05f, 2.166443e-05f, 1.8871899e-05f, 1.42322315e-05f,
+                       8.102482e-06f, 3.0361823e-06f, -4.297104e-07f, -3.884902e-06f, -5.0056806e-06f, -5.840295e-06f, -5.483138e-06f, -5.869108e-06f},
+                      {-3.639559e-06f, -2.8775287e-06f, -1.8551707e-06f, -2.3321827e-06f, -1.7839216e-06f, -1.2222939e-06f, -1.6121218e-07f, -4.2733356e-07f,
+                       -7.12334e-07f, -7.857313e-09f, 2.5271524e-07f, 6.774192e-07f, 7.044531e-07f, -7.7636805e-08f, -1.4204255e-07f, 9.673388e-06f}};
+    s = smaller_of(splat<f32v>(31.0f), s);
+    const f32v large = splat<f32v>(0x1.8p23f), count = s + large, t = s - (count - large);
+    const auto of = [&](const f32v (&c)[2]) INLINE { return __builtin_shuffle(c[0], c[1], (i32v)count); };  // one instruction
+    return fma_(fma_(fma_(fma_(of(c4), t, of(c3)), t, of(c2)), t, of(c1)), t, of(c0));
 }
 #endif
 
 //: erf_
 INLINE inline f32v erf_(f32v x) {
+    const f32v a = abs_(x), square = x * x;
 #if defined(__AVX512F__) && LANES == 16 && !defined(__clang__)
-    return copy_sign(erf_near(smaller_of(splat<f32v>(3.9999998f), abs_(x))), x);
+    const f32v small = fma_(x, polynomial(square, 0.12837917f, -0.37612626f, 0.11282917f, -0.026541574f), x);
+    return a < 0.1875f ? small : copy_sign(2.0f * half_erf(8.0f * a), x);
 #else
-    const f32v a = smaller_of(splat<f32v>(4.0f), abs_(x)), square = x * x;
     const f32v small = fma_(x, polynomial(square, 0.12837917f, -0.37612626f, 0.11283579f, -0.026853347f,
                                               0.005187162f, -0.0007997853f, 7.806903e-05f), x);
-    const f32v log_rest = polynomial(a, -0.0002447136f, -1.127475f, -0.63751686f, -0.103640564f, 0.02208782f,
-                                     -0.0030086006f, 0.00019243463f);  // log(1 - erf(a))
-    const f32v large = copy_sign(1.0f - exp_inside(log_rest), x);
-    return a < 1.0f ? small : large;
+    const f32v log_rest = polynomial(smaller_of(splat<f32v>(4.0f), a), -0.0002447136f, -1.127475f, -0.63751686f, -0.103640564f,
+                                     0.02208782f, -0.0030086006f, 0.00019243463f);  // log(1 - erf(a))
+    return a < 1.0f ? small : copy_sign(1.0f - exp_inside(log_rest), x);
 #endif
 }
 INLINE inline float erf_(float x) { return erf_(splat<f32v>(x))[0]; }
@@ -336,6 +358,9 @@ template <class V> INLINE inline V normal_cdf_(V x) {
     typedef typename Element<V>::type E;
     return (erf_(x * splat<V>(E(0.7071067811865476))) + splat<V>(E(1))) * splat<V>(E(0.5));
 }
+#if defined(__AVX512F__) && LANES == 16 && !defined(__clang__)
+INLINE inline f32v normal_cdf_(f32v x) { return copy_sign(half_erf(abs_(x) * 5.656854f), x) + 0.5f; }
+#endif
 
 //: PAIR_BY_PAIR
 // A function of two floats, called for each pair of lanes.
