@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import F32, DType
+from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
+from interfuse.lower.families import lower
+from interfuse.lower.product_parts import product_parts
 from interfuse.lower.slices import slices_first
+from interfuse.lower.split import replaced
+from interfuse.lower.target import GPU, Target
+from interfuse.lower.work import Work
 from interfuse.passes.few_rows import summed
+from tests.emit import triton_cases as cases
 
 Region = tuple[list[Node], list[Node]]
 Sizes = tuple[int, int, int]
@@ -71,6 +80,37 @@ def normed(dtype: DType, sizes: Sizes, turned: bool) -> Region:
     out = b.apply("mul", b.apply("tanh", _sum(normal, gate, turned)), _sum(normal, up, turned))
     outs = out, b.apply("add", wide, wide)
     return [x, gate, up], [b.cast(b.rounded(n, dtype), dtype) for n in outs]
+
+
+def one_product(sizes: Sizes, turned: bool) -> tuple[Region, Node]:
+    """A product of f32 with a bias, and what is added to its tanh; and the product as captured."""
+    rows, features, _ = sizes
+    x, added = b.placeholder("x", F32, (rows, sizes[2])), b.placeholder("added", F32, (rows, features))
+    w, bias = _weight("w", F32, sizes, turned), b.placeholder("bias", F32, (features,))
+    linear = b.linear(x, b.permute(w, (1, 0)) if turned else w, bias)
+    return ([x, w, bias, added], [b.apply("add", b.apply("tanh", linear), added)]), linear
+
+
+def parts_of(sizes: Sizes, turned: bool, target: Target) -> tuple[Work, ...]:
+    """The works of `one_product` in parts."""
+    (inputs, outputs), _ = one_product(sizes, turned)
+    layouts = {n: contiguous(n.shape) for n in (*inputs, *outputs)}
+    return product_parts(Work(tuple(outputs), frozenset(inputs), layouts), target)
+
+
+def check_parts(sizes: Sizes, turned: bool, device: str = "cpu") -> None:
+    """Run a product in parts; every value is right, and what is no number stays in its row and its feature."""
+    (inputs, outputs), linear = one_product(sizes, turned)
+    target = replace(GPU, dot=64, splits=True)
+    given = values(inputs, special=True)
+    held, works = dict(given), parts_of(sizes, turned, target)
+    assert len(works) == 2
+    for k, part in enumerate(works):
+        kernel, reads = lower("k", part, target)
+        assert k or kernel.family == "product"
+        held |= dict(zip(part.outputs, cases.run(kernel, [held[n] for n in reads], device), strict=True))
+    whole = replaced(tuple(outputs), frozenset(inputs), {linear: summed(linear)})
+    cases.check_region(list(whole), given, [held[n] for n in outputs])
 
 
 def values(inputs: list[Node], special: bool = False) -> dict[Node, np.ndarray]:

@@ -192,6 +192,11 @@ def test_products_of_split_numbers_keep_to_the_limits(device: str, cache: Path) 
     regions = [make(F32, s, t) for make, t in ways for s in sizes]
     target = replace(GPU, dot=profile.dot, splits=True)
     kernels = [cases.lowered(*region, target=target)[0] for region in regions]
+    # In parts, tiles of more than a few rows spill there too: one kernel multiplies all.
+    parts = [((8, 768, 3072), True), ((8, 4096, 4096), False)]
+    parts += [((128, 768, 3072), False), ((64, 1024, 4096), True)] if device != "B200" else []
+    for sizes, turned in parts:
+        kernels.append(lower("parts", few.parts_of(sizes, turned, target)[0], target)[0])
     assert {k.family for k in kernels} == {"product"}
     for k, r in zip(kernels, compiled([emit(k) for k in kernels], profile, cache), strict=True):
         assert check(r, profile) is None, (k.axes, r)

@@ -291,6 +291,11 @@ def test_products_of_split_numbers(
 
 
 @pytest.mark.parametrize("turned", (False, True), ids=("linear", "mm"))
+def test_products_in_parts(turned: bool) -> None:
+    few.check_parts((70, 130, 512), turned)
+
+
+@pytest.mark.parametrize("turned", (False, True), ids=("linear", "mm"))
 @pytest.mark.parametrize("region", (few.gated, few.residual, few.halves))
 def test_small_products(region: Callable[..., few.Region], turned: bool) -> None:
     inputs, outputs = region(F32, (64, 65, 24), turned)

@@ -121,17 +121,18 @@ SCALES = ((1.0, 1.0), (1e-38, 1.0), (1e-30, 1e-8), (1e30, 1e5), (1e37, 1e-3))
 
 @pytest.mark.parametrize("turned", (False, True), ids=("linear", "mm"))
 @pytest.mark.parametrize(
-    ("rows", "features", "common"), ((8, 4096, 1024), (100, 770, 130), (1000, 768, 770), (1024, 3072, 256))
+    ("rows", "features", "common"),
+    ((8, 4096, 1024), (128, 768, 3072), (100, 770, 130), (1000, 768, 770), (1024, 3072, 256)),
 )
 def test_tensor_cores_multiply_f32(rows: int, features: int, common: int, turned: bool) -> None:
     """Of any size and sign, constant ones too: no less exact than the library, which multiplies them as they are."""
     w, bias, added = _made(features, common, dtype=F32), _made(features, dtype=F32), _made(rows, features, dtype=F32)
-    w = w.t().contiguous().t() if turned else w
+    w, some = w.t().contiguous().t() if turned else w, _made(rows, common, dtype=F32)
+    run, labels = _chosen(biased, some, w, bias, added)
+    assert labels in (["fused: product"], ["fused: product, in parts"])
     for x_scale, w_scale in SCALES:
-        for x in (_made(rows, common, dtype=F32), torch.full((rows, common), 0.3, device="cuda")):
+        for x in (some, torch.full_like(some, 0.3)):
             inputs = x * x_scale, w * w_scale, bias * x_scale * w_scale, added
-            run, labels = _chosen(biased, *inputs)
-            assert labels == ["fused: product"]
             assert judge(biased, inputs, run).ok, (x_scale, w_scale)
 
 
@@ -147,10 +148,15 @@ def test_what_is_no_number_stays_where_it_is_in_f32(units: int, sizes: few.Sizes
         cases.check_region(outputs, arrays, cases.run(kernel, [arrays[n] for n in reads], "cuda"))
 
 
+@pytest.mark.parametrize("turned", (False, True), ids=("linear", "mm"))
+def test_what_is_no_number_stays_where_it_is_in_parts(turned: bool) -> None:
+    few.check_parts((70, 130, 512), turned, "cuda")
+
+
 def test_neither_side_may_lie_along_what_they_share() -> None:
     x, w = _made(768, 1024, dtype=F32), _made(768, 512, dtype=F32)
     run, labels = _chosen(shared, x, w)
-    assert labels == ["fused: product"] and judge(shared, (x, w), run).ok
+    assert labels[0].startswith("fused: product") and judge(shared, (x, w), run).ok
 
 
 def test_where_fewer_digits_may_be_taken_the_library_multiplies() -> None:
@@ -160,7 +166,8 @@ def test_where_fewer_digits_may_be_taken_the_library_multiplies() -> None:
         assert _chosen(F.linear, *inputs)[1] == ["library: linear"]
     finally:
         torch.set_float32_matmul_precision(before)
-    assert _chosen(F.linear, *inputs)[1] == ["fused: product"]
+    torch._dynamo.reset()
+    assert _chosen(F.linear, *inputs)[1][0].startswith("fused: product")
 
 
 def test_what_is_no_number_stays_in_its_row() -> None:

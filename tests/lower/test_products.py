@@ -205,3 +205,26 @@ def test_few_programs_take_the_time_in_which_they_feed_tensor_cores() -> None:
     estimate = kernel_estimate(kernel, h200)
     assert estimate.seconds > 2 * h200.seconds("read", features(kernel, {}).moved)
     assert 0 < features(kernel, {}).turns < 32
+
+
+@pytest.mark.parametrize(
+    ("sizes", "parts"), (((128, 768, 3072), 8), ((8, 768, 3072), 12), ((128, 768, 768), 3), ((1024, 768, 3072), 0))
+)
+def test_a_product_whose_tiles_leave_units_idle_is_multiplied_in_parts(sizes: few.Sizes, parts: int) -> None:
+    """Three programs a unit at most, and parts that tiles divide; a part has an axis of its own."""
+    works = few.parts_of(sizes, False, SPLITTING)
+    assert len(works) == (2 if parts else 0)
+    if not parts:
+        return
+    first, second = (lower("k", w, SPLITTING)[0] for w in works)
+    chunk, row, feature, col = first.axes
+    assert (chunk.name, chunk.extent, chunk.block, col.extent) == ("chunk", parts, 1, sizes[2] // parts)
+    programs = parts * math.prod(-(-a.extent // a.block) for a in (row, feature))
+    assert programs <= 3 * GPU.programs and sizes[2] // parts >= 256
+    assert first.family == "product" and second.family == "column"
+
+
+def test_what_else_has_no_parts() -> None:
+    assert few.parts_of((128, 768, 3080), False, SPLITTING) == (), "tiles divide no part"
+    assert few.parts_of((128, 768, 3072), False, GPU) == (), "tensor cores are not wanted"
+    assert few.parts_of((1, 768, 3072), False, SPLITTING) == (), "one row is added up"

@@ -93,6 +93,16 @@ def test_f32_is_the_librarys_where_tensor_cores_are_no_faster_or_not_wanted(devi
     assert len(found) == 2 and "fused: product" not in best
 
 
+def test_parts_take_what_follows() -> None:
+    x, w, added = (torch.empty(s) for s in ((128, 3072), (768, 3072), (128, 768)))
+    made = plan(
+        captured(lambda x, w, added: F.gelu(F.linear(x, w)) + added, x, w, added), HOPPER, find("H200"), Record()
+    )
+    (region,) = made.regions
+    assert region.candidates[0].label == "fused: product, in parts" and region.candidates[0].launches == 2
+    assert "library: linear+gelu+add" in [c.label for c in region.candidates]
+
+
 def test_two_products_of_many_rows_stay_apart_where_each_has_larger_tiles_then() -> None:
     """The second one takes what follows both."""
     apart = _planned(gated, 1024, torch.float32, target=HOPPER).regions

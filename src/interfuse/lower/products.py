@@ -43,8 +43,8 @@ FEATURES, COMMON = 64, 64
 WIDE = 128
 """Features of a program at most where there are many rows: every program reads all of these again."""
 
-NAMES = ("row", "feature", "col")
-"""The axes: of the rows, of the matrix, and of both."""
+NAMES, PART = ("row", "feature", "col"), "chunk"
+"""The axes: of the rows, of the matrix, and of both; and that of parts of the last."""
 
 Traced = Callable[..., Trace]
 """Traces a region over a domain, with `rows` as several axes."""
@@ -67,8 +67,10 @@ def multiplied(work: Work, target: Target, schedule: Schedule, trace: Traced) ->
     sizes = _sizes(inside(work.roots, work.leaves)) if target.backend == "triton" else None
     if sizes is None or schedule.streamed or not (_few(sizes, work.outputs) or split_products.pays(sizes, target)):
         return None
-    row, feature, col = (Axis(n, d, Role.GRID) for n, d in zip(NAMES, sizes, strict=True))
-    rows = Rows(row.symbol * feature.extent + feature.symbol, (row, feature))
+    part, row, feature, col = (Axis(n, d, Role.GRID) for n, d in zip((PART, *NAMES), sizes, strict=True))
+    kept = (part, row, feature) if sizes[0] > 1 else (row, feature)
+    many = part.symbol * row.extent + row.symbol if sizes[0] > 1 else row.symbol
+    rows = Rows(many * feature.extent + feature.symbol, kept)
     traced = trace(replace(find(work.roots, work.leaves), most=INF), rows=rows)
     body, _ = statements(traced, replace(col, role=Role.SERIAL), keep=False)
     types = {name: n.dtype for n, name in traced.reads.items()}
@@ -83,15 +85,15 @@ def multiplied(work: Work, target: Target, schedule: Schedule, trace: Traced) ->
         return None  # a row of the matrix is added up as it lies
     if split:
         both = [p.row for p in found.values()], [p.weight for p in found.values()]
-        axes, turned = split_products.blocks(row, feature, col, *both, target)
+        axes, turned = split_products.blocks(sizes[0], row, feature, col, *both, target)
         body = split_products.late(body)
     else:
         axes = _blocks(row, feature, col, long, len(found), target)
-    row, feature, col = schedule.placed(axes, target.backend, target.lanes)
+    row, feature, col = schedule.placed((*kept[:-2], *axes), target.backend, target.lanes)[-3:]
     if min(row.block, feature.block, col.block) < FEW:
         raise UnsupportedError(f"the schedule {schedule}: tensor cores take {FEW} at once at least")
     turned = turned if split else row.block < target.dot <= feature.block
-    return ((feature, row, col) if turned else (row, feature, col)), traced, body, ()
+    return (*kept[:-2], *((feature, row) if turned else (row, feature)), col), traced, body, ()
 
 
 def factors(total: Node) -> tuple[Node, Node] | None:
@@ -127,22 +129,30 @@ def sizes_of(nodes: Sequence[Node], outputs: Iterable[Node]) -> Sizes | None:
 
 def _few(sizes: Sizes, outputs: Iterable[Node]) -> bool:
     """True for few rows that end in narrow types."""
-    return sizes[0] <= MOST and all(o.dtype in KINDS for o in outputs)
+    return sizes[0] == 1 and sizes[1] <= MOST and all(o.dtype in KINDS for o in outputs)
 
 
 def _sizes(nodes: Sequence[Node]) -> Sizes | None:
-    """Rows, features, and what they have in common, where sums over products of these sizes are all that is reduced."""
+    """Parts, rows, features, and what they have in common, where sums over products of these sizes are all that is
+    reduced.
+    """
     sums = [n for n in nodes if n.op in REDUCES or n.op in SCANS]
-    if not all(n.op == "sum" and n.dtype is F32 and n.inputs[0].op == "mul" and n.attr("axes") == (2,) for n in sums):
+    if not all(n.op == "sum" and n.dtype is F32 and n.inputs[0].op == "mul" and _reduces_last(n) for n in sums):
         return None
     shapes = {n.inputs[0].shape for n in sums}
     if len(shapes) != 1:
         return None
     sizes = tuple(d for d in shapes.pop() if isinstance(d, int))
-    if len(sizes) != 3:
+    if len(sizes) not in (3, 4):
         return None
-    rows, features, common = sizes
-    return (rows, features, common) if min(features, common) >= FEW else None
+    parts, rows, features, common = (1, *sizes)[-4:]
+    return (parts, rows, features, common) if min(features, common) >= FEW else None
+
+
+def _reduces_last(total: Node) -> bool:
+    """True for a sum over the last of its three dimensions, or four with parts of that one."""
+    last = len(total.inputs[0].shape) - 1
+    return last in (2, 3) and total.attr("axes") == (last,)
 
 
 def _blocks(row: Axis, feature: Axis, col: Axis, long: bool, matrices: int, target: Target) -> tuple[Axis, ...]:
@@ -215,7 +225,7 @@ def _product(sides: Sequence[Load | Let], types: Mapping[str, DType]) -> Product
     if len(loads) != 2 or len(kinds) != 1 or not kinds <= {*KINDS, SPLIT}:
         return None
     first, second = sorted(loads, key=lambda s: feature in varies_over(s))
-    own = varies_over(first) - {row} == {common} and varies_over(second) == {feature, common}
+    own = varies_over(first) - {row, PART} == {common} and varies_over(second) - {PART} == {feature, common}
     return Product(first, second) if own else None
 
 

@@ -21,8 +21,8 @@ from interfuse.passes.few_rows import FEW, SMALL
 SPLIT = F32
 """The type that tensor cores take as two numbers."""
 
-Sizes = tuple[int, int, int]
-"""Rows, features, and what they have in common."""
+Sizes = tuple[int, int, int, int]
+"""Parts of what is in common, rows, features, and what they have in common in each part."""
 
 TILES: tuple[tuple[int, int, int, int], ...] = ((128, 64, 32, 8), (64, 64, 32, 2), (64, 32, 64, 0))
 """What a program takes of the first axis, of the second, and of what they have in common at once, and the programs that
@@ -39,13 +39,19 @@ SHALLOW = 32
 
 def can_split(linear: Node, target: Target) -> bool:
     """True for a product of f32 that tensor cores multiply."""
+    sizes = sizes_of(linear)
+    return sizes is not None and pays(sizes, target)
+
+
+def sizes_of(linear: Node) -> Sizes | None:
+    """The sizes of a product of f32; None for any other, and where they are not known."""
     sizes = tuple(d for d in (*linear.inputs[0].shape[:1], *linear.inputs[1].shape) if isinstance(d, int))
-    return linear.dtype is SPLIT and len(sizes) == 3 and pays(sizes, target)
+    return (1, *sizes) if linear.dtype is SPLIT and len(sizes) == 3 else None  # type: ignore[return-value]
 
 
 def pays(sizes: Sizes, target: Target) -> bool:
     """True for sizes that are worth their tensor cores: less is added up as soon."""
-    return target.splits and sizes[0] > 1 and math.prod(sizes) > SMALL
+    return target.splits and sizes[1] > 1 and math.prod(sizes) > SMALL
 
 
 def in_vectors(side: Load, axes: Iterable[Axis]) -> bool:
@@ -55,19 +61,25 @@ def in_vectors(side: Load, axes: Iterable[Axis]) -> bool:
 
 
 def blocks(
-    row: Axis, feature: Axis, col: Axis, rows: Collection[Load], weights: Collection[Load], target: Target
+    parts: int,
+    row: Axis,
+    feature: Axis,
+    col: Axis,
+    rows: Collection[Load],
+    weights: Collection[Load],
+    target: Target,
 ) -> tuple[tuple[Axis, ...], bool]:
-    """The axes with what a program takes of each, of several matrices as much as of one; and whether features come
-    first.
+    """The axes with what a program takes of each in one of `parts`, of several matrices as much as of one; and whether
+    features come first.
     """
     lie = [all(step_along(s, col.symbol) == 1 for s in sides) for sides in (rows, weights)]
     turned = lie == [True, False]
     first, second = (feature, row) if turned else (row, feature)
     tall, wide, deep = THIN
-    if _extent(row) > FEW and _programs(row, tall) * _programs(feature, wide) > target.programs:
+    if _extent(row) > FEW and parts * _programs(row, tall) * _programs(feature, wide) > target.programs:
         tiles = TILES if target.dot > FEW else TILES[1:]  # threads of others have no registers for the tallest
         tiles = tiles if any(lie) else TILES[-1:]
-        programs = [_programs(first, t[0]) * _programs(second, t[1]) for t in tiles]
+        programs = [parts * _programs(first, t[0]) * _programs(second, t[1]) for t in tiles]
         tall, wide, deep, _ = next(t for t, n in zip(tiles, programs, strict=True) if n >= t[3] * target.programs)
     else:
         turned = False

@@ -26,6 +26,7 @@ from interfuse.lower.families import lower
 from interfuse.lower.in_place import check_over
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.mixed import mixed
+from interfuse.lower.product_parts import product_parts
 from interfuse.lower.products import FAMILY as PRODUCT
 from interfuse.lower.rows_first import rows_first
 from interfuse.lower.rows_turned import rows_turned
@@ -172,8 +173,8 @@ def work_of(calls: frozenset[int], context: Context) -> Work:
 
 
 def in_parts(calls: frozenset[int], context: Context) -> tuple[KernelStep, ...]:
-    """Kernels that compute `calls` one after the other, rows before their products, rows and columns together, rows
-    before totals or each reduction in parts; none where that is not to be had.
+    """Kernels that compute `calls` one after the other, products in parts, rows before their products, rows and columns
+    together, rows before totals or each reduction in parts; none where that is not to be had.
 
     What is written over inputs stays one kernel: were the second of several to fail, there would be no going back.
     """
@@ -185,7 +186,7 @@ def in_parts(calls: frozenset[int], context: Context) -> tuple[KernelStep, ...]:
 def _parts(whole: Work, target: Target) -> tuple[KernelStep, ...]:
     """The kernels of `in_parts`; UnsupportedError, or none, where there are none."""
     steps: list[KernelStep] = []
-    works = rows_first(whole, target) or mixed(whole, target) or totals(whole, target)
+    works = product_parts(whole, target) or rows_first(whole, target) or mixed(whole, target) or totals(whole, target)
     works = works or rows_turned(whole, target) or split(whole, target)
     works = awaiting(works, whole.inputs)
     if any(len(set(w.outputs)) < len(w.outputs) for w in works):

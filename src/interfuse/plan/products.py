@@ -25,11 +25,13 @@ from interfuse.plan.candidates import (
     activation_of,
     fused,
     fused_candidate,
+    in_parts,
     library_candidate,
     linear_of,
     lowered,
     one_after_other,
     outputs_of,
+    parted_candidate,
     provider_candidates,
     work_of,
 )
@@ -76,14 +78,13 @@ def join_products(groups: Grouping, context: Context, fusable: Callable[[int], b
 
 def _pays(k: int, calls: Calls, context: Context) -> bool:
     """True where the product k and `calls`, which read it, are predicted to be faster as one kernel."""
-    whole = multiplied(calls | {k}, context)
-    if whole is None:
+    together = _own(calls | {k}, context, _as_it_is, "")
+    if not together:
         return False
     (linear,) = products_among(frozenset((k,)), context).values()
     library, _ = library_candidate(frozenset((k,)), context)
     ways = [library, *provider_candidates(linear, linear, "none", context)]
-    if (single := multiplied(frozenset((k,)), context)) is not None:
-        ways.append(fused_candidate(single, context))
+    ways += _own(frozenset((k,)), context, _as_it_is, "")
     alone = min(ways, key=lambda c: c.estimate.seconds)
     own = multiplied(calls, context) if products_among(calls, context) else None
     try:
@@ -91,7 +92,12 @@ def _pays(k: int, calls: Calls, context: Context) -> bool:
     except UnsupportedError:
         return False
     apart = one_after_other([alone.estimate, rest.estimate], context.profile).seconds
-    return fused_candidate(whole, context).estimate.seconds <= apart
+    return min(c.estimate.seconds for c in together) <= apart
+
+
+def _as_it_is(step: KernelStep, calls: Calls, name: str) -> KernelStep:
+    """The kernel without a name of its own: only its time is asked for."""
+    return step
 
 
 def multiplied(calls: Calls, context: Context) -> KernelStep | None:
@@ -133,12 +139,20 @@ def product_candidates(calls: Calls, name: str, context: Context, named: Named) 
         found = provider_candidates(linear, linear, "none", context)
     else:
         found = _of_routines(calls, linears, context, named)
-    whole = multiplied(calls, context)
-    if whole is None:
-        return found
-    one = fused_candidate(named(whole, calls, name), context)
-    near = one.estimate.seconds * (1 - one.estimate.error) <= min((c.estimate.seconds for c in found), default=math.inf)
-    return [one, *found] if near else found
+    best = min((c.estimate.seconds for c in found), default=math.inf)
+    own = _own(calls, context, named, name)
+    return [*(c for c in own if c.estimate.seconds * (1 - c.estimate.error) <= best), *found]
+
+
+def _own(calls: Calls, context: Context, named: Named, name: str) -> list[Candidate]:
+    """The ways to multiply on tensor cores and compute what follows, in one kernel or in parts."""
+    found = []
+    if (whole := multiplied(calls, context)) is not None:
+        found.append(fused_candidate(named(whole, calls, name), context))
+        steps = in_parts(calls, context)
+        if steps and steps[0].kernel.family == FAMILY:
+            found.append(parted_candidate([named(s, calls, f"{name}_{k + 1}") for k, s in enumerate(steps)], context))
+    return found
 
 
 def _of_routines(calls: Calls, linears: Mapping[int, Node], context: Context, named: Named) -> list[Candidate]:
