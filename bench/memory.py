@@ -2,7 +2,8 @@
 
 In: parts of case names (all without any). Out: bench/results/memory_cuda.json: for each case microseconds of eager,
 Interfuse, Inductor (default and max-autotune) and, where it is installed and has the operator, Liger, under graph
-replay and as plain calls, beside the ceiling twin (bench/twin.py), the time of a null kernel and of a null graph. Each
+replay and as plain calls, beside the ceiling twin (bench/twin.py) and a graph of a null kernel. Both null times stand
+there once more, measured by themselves: a null graph takes half a microsecond longer between others than alone. Each
 case runs in a process of its own, all contenders interleaved in it, the second-level cache flushed by reading. Before
 that, processes side by side compile every contender's kernels into the caches on disk; whatever is measured, autotuning
 included, has the GPU to itself. Results are written after each case; a case that the file has at this commit is not run
@@ -121,7 +122,7 @@ def measure(name: str, rounds: int, peers: bool = True) -> dict[str, Any]:
                 out[f"{contender}_fails"] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
                 continue
             calls[contender] = lambda f=f: f(*inputs)  # type: ignore[misc]
-        replayed = compare({**calls, **twins(reads, writes)}, "cuda", rounds)
+        replayed = compare({**calls, **twins(reads, writes), "null": null()}, "cuda", rounds)
         plain = compare(calls, "cuda", rounds, replay=False)
     ceiling = min((t for n, t in replayed.items() if n.startswith("twin")), key=lambda t: t.median)
     out |= {n: _us(t) for n, t in replayed.items() if not n.startswith("twin")}
@@ -133,10 +134,15 @@ def _us(t: Timing) -> list[float]:
     return [round(v * 1e6, 2) for v in (t.median, t.low, t.high)]
 
 
-def nothing() -> dict[str, float]:
-    """Microseconds of a kernel on one element, as a plain call and as a graph."""
+def null() -> Callable[[], Any]:
+    """A kernel on one element."""
     one = torch.zeros(1, device="cuda")
-    calls = {"null": lambda: one.add_(1)}
+    return lambda: one.add_(1)
+
+
+def nothing() -> dict[str, float]:
+    """Microseconds of a kernel on one element, as a plain call and as a graph, with nothing measured in between."""
+    calls = {"null": null()}
     plain, replayed = compare(calls, "cuda", 100, replay=False), compare(calls, "cuda", 100)
     return {"null_kernel_us": round(plain["null"].median * 1e6, 2), "null_graph_us": _us(replayed["null"])[0]}
 
@@ -149,19 +155,19 @@ def best_peer(row: Mapping[str, Any], names: Iterable[str] = PEERS) -> list[floa
 
 def table(rows: Mapping[str, Any]) -> Table:
     """Microseconds with the 95% interval of ours, the share of the twin's speed, and the gain over the best peers."""
-    out = Table(
-        "case", "twin us", "eager", "best Inductor", "Liger", "interfuse", "95%", "of twin", "against Inductor", ""
-    )
+    heads = ("case", "null us", "twin us", "eager", "best Inductor", "Liger", "interfuse", "95%", "of twin")
+    out = Table(*heads, "against Inductor", "")
     for name, row in rows.items():
         if "interfuse" not in row:
-            out.add_row(name, *[""] * 8, row.get("interfuse_fails", row.get("fails", "")))
+            out.add_row(name, *[""] * 9, row.get("interfuse_fails", row.get("fails", "")))
             continue
         mine, peer = row["interfuse"], best_peer(row)
         rival = best_peer(row, (*PEERS, "eager", "eager_plain"))
         behind = "behind" if rival is not None and rival[0] < 0.97 * mine[1] else ""
         liger = best_peer(row, ("liger", "liger_plain"))
         others = (f"{t[0]:.1f}" if t else "" for t in (peer, liger))
-        cells = (f"{row['twin'][0]:.1f}", f"{row['eager'][0]:.1f}", *others, f"{mine[0]:.1f}")
+        empty = f"{row['null'][0]:.1f}" if "null" in row else ""
+        cells = (empty, f"{row['twin'][0]:.1f}", f"{row['eager'][0]:.1f}", *others, f"{mine[0]:.1f}")
         gain = f"{peer[0] / mine[0]:.2f}x" if peer else ""
         out.add_row(name, *cells, f"{mine[1]:.1f}-{mine[2]:.1f}", f"{row['twin'][0] / mine[0]:.0%}", gain, behind)
     return out
