@@ -74,6 +74,20 @@ def memory_cuda() -> str:
     return f"{_rows(head, rows)}\n\nGeometric mean against Inductor: {means}. {where}"
 
 
+def products_cuda() -> str:
+    """Microseconds of products of f32 on a GPU, their rate, and errors beside eager's."""
+    data = _read("products_cuda.json")
+    rows = []
+    for name, c in data["cases"].items():
+        eager, peer, mine = (c[who][0] for who in ("eager", "inductor", "interfuse"))
+        times = (f"{v:.1f}" if v < 100 else f"{v:.0f}" for v in (eager, peer, mine))
+        rate, error = f"{c['operations'] / mine / 1e6:.1f}", c["errors"]["interfuse"] / c["errors"]["eager"]
+        rows.append((name, *times, f"{eager / mine:.2f}x", f"{peer / mine:.2f}x", rate, f"{error:.2f}x"))
+    head = ("fp32, rows x features x common", "eager us", "Inductor us", "Interfuse us", "against eager")
+    last = ("against Inductor", "TFLOP/s", "error, of eager's")
+    return f"{_rows((*head, *last), rows)}\n\n{_where(data['circumstances'], 'products_cuda.json')}"
+
+
 def traps_cuda() -> str:
     """Microseconds, launches, peak memory and the error's share of what is allowed, of cases that are known traps."""
     data = _read("traps_cuda.json")
@@ -202,6 +216,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "first_cpu": first,
     "models_cuda": lambda: models("models_cuda.json"),
     "memory_cuda": memory_cuda,
+    "products_cuda": products_cuda,
     "traps_cuda": traps_cuda,
     "first_cuda": first_cuda,
     "fit": fit,
