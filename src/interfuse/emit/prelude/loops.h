@@ -228,12 +228,14 @@ extern "C" int omp_get_num_threads(void);
 extern "C" int omp_get_thread_num(void);
 
 //: in_rounds
-// step(from, to) for `many` vectors of an axis at a time; carry() after 4 * rounds vectors, and after 64 each.
+// step(from, to) for `many` vectors of an axis at a time; carry() after 4 * rounds vectors, and after 64 each. Where steps
+// fill the axis and the rounds their length is no question at each of them.
 template <int rounds, int many, class Step, class Carry> INLINE inline void in_rounds(long extent, Step step, Carry carry) {
     constexpr long width = many * LANES;
+    const bool filled = extent % width == 0 && 4 * rounds % many == 0 && 64 % many == 0;
     for (long at = 0, end = 4 * rounds * LANES; at < extent; end += 64 * LANES) {
         for (const long stop = min(end, extent); at < stop;) {
-            const long next = min(at + width, stop);
+            const long next = filled ? at + width : min(at + width, stop);
             step(at, next);
             at = next;
         }
