@@ -141,7 +141,8 @@ class _Emitter(RowsAhead):
         pieces, passes = self.lane_pieces(), two_passes(self.kernel, self.lane_axis, streams)
         if passes is not None and (condition != "false" or passes.weights is not None):
             if condition != "false":
-                own = ", ".join(self.buffers.values())  # what threads share is read again behind each request for memory
+                # What threads share would be read again behind each request for memory.
+                own = ", ".join(self.buffers.values())
                 self.w.line(f"#pragma omp parallel{clause} firstprivate({own})")
             with self.w.block("{", "}"):
                 self.rows_ahead(passes)
