@@ -95,7 +95,7 @@ def parts_of(sizes: Sizes, turned: bool, target: Target) -> tuple[Work, ...]:
     """The works of `one_product` in parts."""
     (inputs, outputs), _ = one_product(sizes, turned)
     layouts = {n: contiguous(n.shape) for n in (*inputs, *outputs)}
-    return product_parts(Work(tuple(outputs), frozenset(inputs), layouts), target)
+    return product_parts(Work(tuple(outputs), frozenset(inputs), layouts), target, spare=1 << 30)
 
 
 def check_parts(sizes: Sizes, turned: bool, device: str = "cpu") -> None:

@@ -93,14 +93,20 @@ def test_f32_is_the_librarys_where_tensor_cores_are_no_faster_or_not_wanted(devi
     assert len(found) == 2 and "fused: product" not in best
 
 
-def test_parts_take_what_follows() -> None:
-    x, w, added = (torch.empty(s) for s in ((128, 3072), (768, 3072), (128, 768)))
-    made = plan(
-        captured(lambda x, w, added: F.gelu(F.linear(x, w)) + added, x, w, added), HOPPER, find("H200"), Record()
-    )
-    (region,) = made.regions
-    assert region.candidates[0].label == "fused: product, in parts" and region.candidates[0].launches == 2
-    assert "library: linear+gelu+add" in [c.label for c in region.candidates]
+def test_parts_are_tried_where_eager_has_held_more_before_than_they_give() -> None:
+    x, wide, back = (torch.empty(s) for s in ((16, 1024), (4096, 1024), (1024, 4096)))
+
+    def narrow(x: torch.Tensor, back: torch.Tensor, added: torch.Tensor) -> torch.Tensor:
+        return F.gelu(F.linear(x, back)) + added
+
+    def block(x: torch.Tensor, wide: torch.Tensor, back: torch.Tensor) -> torch.Tensor:
+        return narrow(F.gelu(F.linear(x, wide)), back, x)
+
+    made = plan(captured(block, x, wide, back), HOPPER, find("H200"), Record()).regions
+    (parted,) = (c for r in made for c in r.candidates if c.label == "fused: product, in parts")
+    assert parted.launches == 2 and parted.steps[0].kernel.axes[0].name == "chunk"
+    alone = plan(captured(narrow, torch.empty(16, 4096), back, x), HOPPER, find("H200"), Record()).regions
+    assert "fused: product, in parts" not in [c.label for r in alone for c in r.candidates]
 
 
 def test_two_products_of_many_rows_stay_apart_where_each_has_larger_tiles_then() -> None:

@@ -43,6 +43,11 @@ def awaiting(works: Iterable[Work], inputs: frozenset[Node]) -> tuple[Work, ...]
     return tuple(replace(w, awaited=w.inputs - inputs) for w in works)
 
 
+def in_a_row(kernel: Kernel, reads: tuple[Node, ...], work: Work, k: int, count: int) -> Kernel:
+    """A GPU kernel as the `k`th of `count` that follow each other."""
+    return replace(early(kernel, reads, work), follows=k > 0, leads=k < count - 1)
+
+
 def early(kernel: Kernel, reads: tuple[Node, ...], work: Work) -> Kernel:
     """A GPU kernel of `work` that reads `reads`, with the loads first of what is as wide as its own lanes: but of what
     it awaits, of places that values tell, and of what a serial loop walks.

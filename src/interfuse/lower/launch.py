@@ -288,7 +288,7 @@ def stages_of(family: str, axes: tuple[Axis, ...], body: tuple[Stmt, ...], targe
     if any(isinstance(s, Scan) for s in walk(body)):  # which has registers for no more
         wanted = WIDE_STAGES if axes[-2].block == WIDEST_SCAN else 1
     if family == FAMILY and is_split(body):  # a unit has several programs, and they take their time for each step
-        return min(target.stages, steps)
+        return min(max(target.stages, 1 + STAGED_BYTES // step), MOST_STAGES, steps)
     room = DOT_BYTES if family == FAMILY else STAGED_BYTES
     if family == FAMILY and next(a.block for a in axes if a.name == NAMES[0]) > FEW_ROWS:
         beside = min(beside, 2)

@@ -11,7 +11,7 @@ from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node
 from interfuse.lower.domain import inside
 from interfuse.lower.split import replaced
-from interfuse.lower.split_products import SHALLOW, THIN, TILES, pays, sizes_of
+from interfuse.lower.split_products import DEEP, SPLIT, THIN, TILES, pays, sizes_of
 from interfuse.lower.target import Target
 from interfuse.lower.work import Work
 from interfuse.passes.few_rows import FEW
@@ -20,9 +20,10 @@ PART, AT_ONCE = 256, 3
 """What a part of the common axis has at least, and programs of a unit that parts are made for."""
 
 
-def product_parts(work: Work, target: Target) -> tuple[Work, ...]:
+def product_parts(work: Work, target: Target, spare: int) -> tuple[Work, ...]:
     """The works of two kernels for a product whose tiles leave units idle: the first multiplies parts of the common
-    axis, the second adds these up and does the rest; none where there is no such product.
+    axis, the second adds these up and does the rest; none where there is no such product. What the parts give takes
+    `spare` bytes at most.
     """
     roots = work.roots or work.outputs
     linears = [n for n in inside(roots, work.inputs) if n.op == "linear"]
@@ -30,9 +31,10 @@ def product_parts(work: Work, target: Target) -> tuple[Work, ...]:
     if sizes is None or not pays(sizes, target):
         return ()
     (linear,), (_, rows, features, common) = linears, sizes
-    tall, wide, _ = THIN if rows <= FEW else TILES[-1][:3]
-    most = min(AT_ONCE * target.programs // (-(-rows // tall) * -(-features // wide)), common // PART)
-    count = max((n for n in range(2, most + 1) if common % (n * SHALLOW) == 0), default=1)
+    tall, wide, _ = THIN if rows <= FEW else TILES[-1]
+    most = AT_ONCE * target.programs // (-(-rows // tall) * -(-features // wide))
+    most = min(most, common // PART, spare // (rows * features * SPLIT.bytes))
+    count = max((n for n in range(2, most + 1) if common % (n * DEEP) == 0), default=1)
     if count == 1:
         return ()
     x, weight, *bias = linear.inputs

@@ -24,17 +24,19 @@ SPLIT = F32
 Sizes = tuple[int, int, int, int]
 """Parts of what is in common, rows, features, and what they have in common in each part."""
 
-TILES: tuple[tuple[int, int, int, int], ...] = ((128, 64, 32, 8), (64, 64, 32, 2), (64, 32, 64, 0))
-"""What a program takes of the first axis, of the second, and of what they have in common at once, and the programs that
-every unit must have; the first fitting one is taken. Each step is added up by itself, so that small tiles take long
-ones.
+TILES: tuple[tuple[int, int, int], ...] = ((128, 64, 8), (64, 64, 2), (64, 32, 0))
+"""What a program takes of the first axis and of the second, and the programs that every unit must have; the first
+fitting one is taken.
 """
 
-THIN = (FEW, 32, 128)
-"""Rows, features and what they have in common where there are few rows, or no unit has two programs of the others."""
+THIN = (FEW, 32, 0)
+"""The same of rows and features where there are few rows, or no unit has two programs of the others."""
 
-SHALLOW = 32
-"""The least that a program takes of several matrices at once."""
+DEEP = 32
+"""What a program takes of the common axis at once. Tensor cores cut digits as they add up a step, so that every result
+is smaller than it should be, by 0.9 units in 2^23 and by 1.5 with twice as long steps: means over many results, whose
+other errors cancel, would be less exact than the library's.
+"""
 
 
 def can_split(linear: Node, target: Target) -> bool:
@@ -75,20 +77,18 @@ def blocks(
     lie = [all(step_along(s, col.symbol) == 1 for s in sides) for sides in (rows, weights)]
     turned = lie == [True, False]
     first, second = (feature, row) if turned else (row, feature)
-    tall, wide, deep = THIN
+    tall, wide, _ = THIN
     if _extent(row) > FEW and parts * _programs(row, tall) * _programs(feature, wide) > target.programs:
         tiles = TILES if target.dot > FEW else TILES[1:]  # threads of others have no registers for the tallest
         tiles = tiles if any(lie) else TILES[-1:]
         programs = [parts * _programs(first, t[0]) * _programs(second, t[1]) for t in tiles]
-        tall, wide, deep, _ = next(t for t, n in zip(tiles, programs, strict=True) if n >= t[3] * target.programs)
+        tall, wide, _ = next(t for t, n in zip(tiles, programs, strict=True) if n >= t[2] * target.programs)
     else:
         turned = False
-    if len(weights) > 1:
-        shared = power(len(weights))
-        wide, deep = max(FEW, wide // shared), max(SHALLOW, deep // shared)
+    wide = max(FEW, wide // power(len(weights)))
     many, features = (wide, tall) if turned else (tall, wide)
     many = min(many, max(FEW, power(_extent(row))))
-    col = replace(col, role=Role.SERIAL, block=deep)
+    col = replace(col, role=Role.SERIAL, block=DEEP)
     return (replace(row, block=many), replace(feature, block=features), col), turned
 
 

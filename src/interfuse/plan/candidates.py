@@ -21,12 +21,11 @@ from interfuse.device.profile import DeviceProfile
 from interfuse.ir.graph import Call
 from interfuse.ir.layout import Layout, base_of, laid_over
 from interfuse.ir.node import Node
-from interfuse.lower.early import awaiting, early
+from interfuse.lower.early import awaiting, in_a_row
 from interfuse.lower.families import lower
 from interfuse.lower.in_place import check_over
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.mixed import mixed
-from interfuse.lower.product_parts import product_parts
 from interfuse.lower.products import FAMILY as PRODUCT
 from interfuse.lower.rows_first import rows_first
 from interfuse.lower.rows_turned import rows_turned
@@ -81,6 +80,7 @@ class Context:
     likeness: Likeness = field(default_factory=Likeness)
     lowered: dict[Hashable, tuple[Kernel, tuple[int, ...]] | str] = field(default_factory=dict)
     predicted: dict[tuple[int, frozenset[str]], tuple[Kernel, Estimate]] = field(default_factory=dict)
+    spare: dict[int, int] = field(default_factory=dict)
     refused: set[Hashable] = field(default_factory=set)
     named: dict[tuple[int, tuple[str, ...]], tuple[Kernel, Kernel]] = field(default_factory=dict)
 
@@ -173,8 +173,8 @@ def work_of(calls: frozenset[int], context: Context) -> Work:
 
 
 def in_parts(calls: frozenset[int], context: Context) -> tuple[KernelStep, ...]:
-    """Kernels that compute `calls` one after the other, products in parts, rows before their products, rows and columns
-    together, rows before totals or each reduction in parts; none where that is not to be had.
+    """Kernels that compute `calls` one after the other, rows before their products, rows and columns together, rows
+    before totals or each reduction in parts; none where that is not to be had.
 
     What is written over inputs stays one kernel: were the second of several to fail, there would be no going back.
     """
@@ -186,7 +186,7 @@ def in_parts(calls: frozenset[int], context: Context) -> tuple[KernelStep, ...]:
 def _parts(whole: Work, target: Target) -> tuple[KernelStep, ...]:
     """The kernels of `in_parts`; UnsupportedError, or none, where there are none."""
     steps: list[KernelStep] = []
-    works = product_parts(whole, target) or rows_first(whole, target) or mixed(whole, target) or totals(whole, target)
+    works = rows_first(whole, target) or mixed(whole, target) or totals(whole, target)
     works = works or rows_turned(whole, target) or split(whole, target)
     works = awaiting(works, whole.inputs)
     if any(len(set(w.outputs)) < len(w.outputs) for w in works):
@@ -194,7 +194,7 @@ def _parts(whole: Work, target: Target) -> tuple[KernelStep, ...]:
     for k, work in enumerate(works):
         kernel, reads = lower("kernel", work, target)
         if target.backend == "triton":
-            kernel = replace(early(kernel, reads, work), follows=k > 0, leads=k < len(works) - 1)
+            kernel = in_a_row(kernel, reads, work, k, len(works))
         steps.append(KernelStep(kernel, reads, work.outputs, work=work, skipped=work.skipped(reads)))
     return tuple(steps)
 

@@ -44,6 +44,17 @@ def peak(order: Sequence[frozenset[int]], flow: Flow, needs: Mapping[frozenset[i
     """The peak of running the sets of calls in `order`. `needs` gives bytes that some of them were measured to hold at
     once beside what is there when they begin.
     """
+    return max(_held(order, flow, needs), key=lambda p: p.bytes, default=Peak(0, ()))
+
+
+def spare(flow: Flow) -> Mapping[int, int]:
+    """For each call the bytes that eager holds less while it runs than at its peak."""
+    held = _held([frozenset((k,)) for k in flow.needed], flow)
+    return {k: max(p.bytes for p in held) - p.bytes for p in held for k in p.calls}
+
+
+def _held(order: Sequence[frozenset[int]], flow: Flow, needs: Mapping[frozenset[int], int] | None = None) -> list[Peak]:
+    """What is held while each set of calls in `order` runs; `needs` as for `peak`."""
     parts = [(part, calls) for calls in order for part in _one_by_one(calls, flow)]
     position_of = {k: i for i, (part, _) in enumerate(parts) for k in part}
     last = {
@@ -52,7 +63,7 @@ def peak(order: Sequence[frozenset[int]], flow: Flow, needs: Mapping[frozenset[i
     }
     sizes, needs = dict(flow.graph.hints), dict(needs or {})
     live: dict[Node, None] = {}
-    most = Peak(0, ())
+    found: list[Peak] = []
     held = 0
     for i, (part, calls) in enumerate(parts):
         made = [
@@ -65,12 +76,11 @@ def peak(order: Sequence[frozenset[int]], flow: Flow, needs: Mapping[frozenset[i
         made_bytes = sum(node_bytes(n, sizes) for n in made)
         now = held + max(made_bytes, needs.pop(calls, 0))
         held += made_bytes
-        if now > most.bytes:
-            most = Peak(now, tuple(live), calls)
+        found.append(Peak(now, tuple(live), calls))
         for n in [n for n in live if last.get(n, -1) <= i]:
             del live[n]
             held -= node_bytes(n, sizes)
-    return most
+    return found
 
 
 def eager_peak(flow: Flow, needs: Mapping[frozenset[int], int] | None = None) -> int:

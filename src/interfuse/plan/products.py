@@ -8,6 +8,7 @@ kernel is to be had: the matrix takes as long to be read as the rest takes all t
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +17,8 @@ from interfuse.base.errors import UnsupportedError
 from interfuse.ir.index import wrap
 from interfuse.ir.node import Node
 from interfuse.lower.domain import inside
+from interfuse.lower.early import awaiting, in_a_row
+from interfuse.lower.product_parts import product_parts
 from interfuse.lower.products import FAMILY, KINDS, MOST
 from interfuse.lower.split import replaced
 from interfuse.lower.split_products import can_split
@@ -25,7 +28,6 @@ from interfuse.plan.candidates import (
     activation_of,
     fused,
     fused_candidate,
-    in_parts,
     library_candidate,
     linear_of,
     lowered,
@@ -36,6 +38,7 @@ from interfuse.plan.candidates import (
     work_of,
 )
 from interfuse.plan.flow import OUTPUT
+from interfuse.plan.memory import spare
 from interfuse.plan.notes import region_name
 from interfuse.plan.plan import Candidate, KernelStep
 from interfuse.plan.regions import Grouping
@@ -124,6 +127,28 @@ def multiplied(calls: Calls, context: Context) -> KernelStep | None:
     return context.multiplied[calls]
 
 
+def _in_parts(calls: Calls, context: Context) -> tuple[KernelStep, ...]:
+    """The kernels that multiply parts of the product among `calls`, and do the rest; none where that is not to be had,
+    or would need more memory than eager.
+    """
+    if calls in context.parted or context.target is None:
+        return context.parted.get(calls, ())
+    if not context.spare:
+        context.spare.update(spare(context.flow))
+    context.parted[calls] = ()
+    room = min(context.spare[k] for k in products_among(calls, context))
+    with contextlib.suppress(UnsupportedError):
+        whole = work_of(calls, context)
+        works = awaiting(product_parts(whole, context.target, room), whole.inputs)
+        made = [(w, *lowered(w, context)) for w in works]
+        if made and made[0][1].family == FAMILY:
+            context.parted[calls] = tuple(
+                KernelStep(in_a_row(kernel, reads, w, k, len(made)), reads, w.outputs, work=w, skipped=w.skipped(reads))
+                for k, (w, kernel, reads) in enumerate(made)
+            )
+    return context.parted[calls]
+
+
 def _few(linear: Node) -> bool:
     """True for a product of few rows of a narrow type."""
     return linear.dtype in KINDS and wrap(linear.shape[0]).hi <= MOST
@@ -149,8 +174,7 @@ def _own(calls: Calls, context: Context, named: Named, name: str) -> list[Candid
     found = []
     if (whole := multiplied(calls, context)) is not None:
         found.append(fused_candidate(named(whole, calls, name), context))
-        steps = in_parts(calls, context)
-        if steps and steps[0].kernel.family == FAMILY:
+        if steps := _in_parts(calls, context):
             found.append(parted_candidate([named(s, calls, f"{name}_{k + 1}") for k, s in enumerate(steps)], context))
     return found
 
