@@ -46,8 +46,9 @@ def models(file: str) -> str:
         rows.append((name, *(f"{v:.3g}" if v < 100 else f"{v:.0f}" for v in ms.values()), *gains, memory))
     times = ("eager ms", "Inductor ms", "Interfuse ms")
     head = ("model, fp32 but for bf16", *times, "against eager", "against Inductor", "peak memory")
-    last = list(data["cases"].values())[-1]
-    return f"{_rows(head, rows)}\n\n{_where(last['circumstances'], file)}"
+    last = list(data["cases"].values())[-1]["circumstances"]
+    commits = " and ".join(dict.fromkeys(c["circumstances"]["commit"] for c in data["cases"].values()))
+    return f"{_rows(head, rows)}\n\n{_where({**last, 'commit': commits}, file)}"
 
 
 INDUCTOR = ("inductor", "inductor_max", "inductor_plain", "inductor_max_plain")

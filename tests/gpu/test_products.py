@@ -122,7 +122,7 @@ SCALES = ((1.0, 1.0), (1e-38, 1.0), (1e-30, 1e-8), (1e30, 1e5), (1e37, 1e-3))
 @pytest.mark.parametrize("turned", (False, True), ids=("linear", "mm"))
 @pytest.mark.parametrize(
     ("rows", "features", "common"),
-    ((8, 4096, 1024), (128, 768, 3072), (100, 770, 130), (1000, 768, 770), (1024, 3072, 256)),
+    ((8, 4096, 1024), (100, 770, 130), (1000, 768, 770), (1024, 3072, 256)),
 )
 def test_tensor_cores_multiply_f32(rows: int, features: int, common: int, turned: bool) -> None:
     """Of any size and sign, constant ones too: no less exact than the library, which multiplies them as they are."""
