@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from interfuse.base.knobs import Knobs
 from interfuse.cli import doctor as doctor_module
 from interfuse.cli.doctor import Finding, examine
 from interfuse.cli.main import app
+from interfuse.device import cpu
 from interfuse.report.ledger import Ledger, ledger
 from tests.report.sample import compiled, measured
 
@@ -120,7 +122,16 @@ def test_a_failure_gets_one_sentence_and_status_1(
 
 def test_doctor_says_what_is_here(tmp_path: Path) -> None:
     found = {f.subject: f for f in examine(Knobs(cache_dir=tmp_path / "new" / "cache"))}
-    assert set(found) == {"Interfuse", "Python", "PyTorch", "C++ compiler", "Triton", "GPU", "cache", "cpu"}
+    assert set(found) - {"tile registers"} == {
+        "Interfuse",
+        "Python",
+        "PyTorch",
+        "C++ compiler",
+        "Triton",
+        "GPU",
+        "cache",
+        "cpu",
+    }
     assert found["PyTorch"].state == found["cache"].state == "ok"
 
 
@@ -167,6 +178,17 @@ def test_doctor_says_where_memory_counters_are_read(tmp_path: Path, monkeypatch:
     assert "INTERFUSE_NCU" in absent.remedy
     monkeypatch.setattr(doctor_module, "_gpu", lambda: Finding("GPU", "note", "none"))
     assert "memory counters" not in [f.subject for f in examine(Knobs(cache=False))]
+
+
+def test_doctor_says_what_tile_registers_are_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_tiles = replace(cpu.profile(), flops=(("f32", 1e12), ("split", 2e12)))
+    for profile, knobs, states in (
+        (with_tiles, Knobs(), ["note"]),
+        (with_tiles, Knobs(tiles=True), ["ok"]),
+        (with_tiles.without("split"), Knobs(tiles=True), []),
+    ):
+        monkeypatch.setattr(doctor_module.cpu, "profile", lambda profile=profile: profile)
+        assert [f.state for f in examine(knobs) if f.subject == "tile registers"] == states
 
 
 @pytest.mark.parametrize(("state", "status"), [("ok", 0), ("note", 0), ("missing", 1)])

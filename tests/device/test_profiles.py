@@ -85,6 +85,23 @@ def test_a_described_cpu(tmp_path: Path, flags: str, arch: str, lanes: int) -> N
     )
 
 
+@pytest.mark.parametrize(
+    ("flags", "bf16", "splits"),
+    [
+        ("avx2 fma avx512f avx512bw avx512dq avx512vl", 1, False),
+        ("avx2 fma avx512f avx512bw avx512dq avx512vl avx512_bf16", 2, False),
+        ("avx2 fma avx512f avx512bw avx512dq avx512vl avx512_bf16 amx_tile amx_bf16", 8, True),
+        ("avx2 fma amx_tile amx_bf16", 1, False),
+    ],
+)
+def test_products_of_a_described_cpu(tmp_path: Path, flags: str, bf16: int, splits: bool) -> None:
+    p = cpu.profile(*made_up(tmp_path, flags))
+    assert p.flops_of("bf16") == bf16 * p.flops_of("f32")
+    assert p.splits == splits
+    assert not p.without("split").splits
+    assert p.flops_of("split") > p.flops_of("f32") or not splits
+
+
 def test_a_cpu_that_says_nothing_keeps_the_tables_figures(tmp_path: Path) -> None:
     p = cpu.profile(tmp_path / "none", tmp_path / "none")
     assert p.arch == "portable" and p.cache == TABLE["CPU portable"].cache and p.units >= 1

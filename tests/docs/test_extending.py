@@ -7,7 +7,7 @@ from pathlib import Path
 
 from interfuse.emit import cpp_prelude
 from interfuse.ir.ops import POINTWISE, TABLE
-from interfuse.plan.candidates import PROVIDERS as CHOSEN
+from interfuse.plan.routines import PROVIDERS as CHOSEN
 from interfuse.run.providers import PROVIDERS
 from tests.emit import test_cpp_math as compared
 
@@ -30,7 +30,7 @@ def test_every_cpp_operator_is_compared() -> None:
 
 def test_every_provider_that_the_planner_names_exists_for_that_device() -> None:
     for kind, by_activation in CHOSEN.items():
-        for name in by_activation.values():
+        for name in (n for names in by_activation.values() for n in names):
             assert PROVIDERS[name].device in ("", kind), name
 
 

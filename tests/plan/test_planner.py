@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from interfuse.base.record import Record
+from interfuse.device.profile import DeviceProfile
 from interfuse.device.table import find
 from interfuse.lower.target import CPU, GPU
 from interfuse.passes.pipeline import PASSES
@@ -185,6 +186,21 @@ def test_a_product_and_its_activation_have_an_epilogue_and_a_chain() -> None:
 def test_a_provider_that_is_not_there_is_not_a_candidate() -> None:
     plan, _ = planned(lambda: F.linear(X, W), unavailable={"onednn.linear": "not built"})
     assert [c.family for c in plan.regions[0].candidates] == ["library"]
+
+
+def test_tile_registers_are_tried_for_f32_alone() -> None:
+    def labels(x: torch.Tensor, w: torch.Tensor, profile: DeviceProfile, *gone: str) -> list[str]:
+        made = plan(
+            captured(lambda: F.relu(F.linear(x, w))), CPU, profile, Record(), unavailable=dict.fromkeys(gone, "")
+        )
+        return [c.label for r in made.regions for c in r.candidates]
+
+    split = replace(PROFILE, flops=(*PROFILE.flops, ("split", 2 * PROFILE.flops_of("f32"))))
+    ours = {"interfuse.linear with relu epilogue", "interfuse.linear, then fused: map"}
+    assert ours < set(labels(X, W, split))
+    assert ours.isdisjoint(labels(X, W, split, "interfuse.linear"))
+    assert ours.isdisjoint(labels(X, W, PROFILE))
+    assert ours.isdisjoint(labels(X.bfloat16(), W.bfloat16(), split))
 
 
 def test_without_a_target_only_the_library_runs() -> None:

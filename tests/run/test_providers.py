@@ -14,7 +14,7 @@ from interfuse.capture.torch_types import from_torch
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import F32
 from interfuse.ir.evaluate import evaluate
-from interfuse.plan import candidates
+from interfuse.plan import routines
 from interfuse.run import providers
 from interfuse.run.providers import ACTIVATIONS, PROVIDERS, available, probe
 
@@ -65,6 +65,15 @@ def test_onednn_linear_add(batch: tuple[int, ...], bias: bool) -> None:
     before = tensors[-1].clone()
     check("onednn.linear_add", tensors, {})
     assert torch.equal(tensors[-1], before)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize(("batch", "bias"), [((5,), True), ((2, 3), False), ((0,), True)])
+def test_linear_of_tiles(activation: str, batch: tuple[int, ...], bias: bool) -> None:
+    """More of it in test_linear.py."""
+    if (reason := available("interfuse.linear", "f32", "cpu")) is not None:
+        pytest.skip(reason)
+    check("interfuse.linear", operands(batch=batch, bias=bias), {"activation": activation})
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -173,9 +182,9 @@ TYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 
 def test_the_planner_counts_launches_as_the_providers_do() -> None:
     """plan/ may not import run/, so it says again how many kernels a routine starts."""
-    for by_activation in candidates.PROVIDERS.values():
-        for activation, name in by_activation.items():
-            assert candidates.LAUNCHES.get(name, 1) == PROVIDERS[name].launches({"activation": activation})
+    for by_activation in routines.PROVIDERS.values():
+        for activation, name in ((a, n) for a, names in by_activation.items() for n in names):
+            assert routines.LAUNCHES.get(name, 1) == PROVIDERS[name].launches({"activation": activation})
 
 
 @pytest.mark.gpu

@@ -53,6 +53,11 @@ class Knobs:
     cxx: str = _knob("INTERFUSE_CXX", "C++ compiler for CPU kernels", "g++")
     ncu: str = _knob("INTERFUSE_NCU", "Nsight Compute's command, which reads memory counters", "ncu")
     vector: str = _knob("INTERFUSE_VECTOR", "CPU vector extension: native, avx512, avx2 or portable", "native")
+    tiles: bool = _knob(
+        "INTERFUSE_TILES",
+        "let f32 products on a CPU's tile registers (AMX) race: faster on cores that are not shared",
+        False,
+    )
     workers: int = _knob("INTERFUSE_WORKERS", "processes that compile kernels side by side; 0 takes one a core", 0)
     pool_mib: int = _knob(
         "INTERFUSE_POOL_MIB",

@@ -25,6 +25,7 @@ from interfuse.base.errors import CacheError
 from interfuse.base.knobs import Knobs, current
 from interfuse.build.contents import contents
 from interfuse.cli.common import command, output, progress
+from interfuse.device import cpu
 from interfuse.device.ncu import REMEDY, find_ncu
 from interfuse.report.figures import counted
 
@@ -86,7 +87,9 @@ def examine(knobs: Knobs) -> list[Finding]:
     version = Finding("Interfuse", "ok", interfuse.__version__)
     gpu = _gpu()
     counters = [_counters(knobs)] if gpu.state == "ok" else []
-    return [version, python, _torch(), _compiler(knobs), _triton(), gpu, *counters, _cache(knobs), *_profiles()]
+    tiles = [_tiles(knobs)] if cpu.profile().splits else []
+    needed = [version, python, _torch(), _compiler(knobs), _triton(), gpu]
+    return [*needed, *counters, *tiles, _cache(knobs), *_profiles()]
 
 
 def _run(*command: str) -> tuple[bool, str]:
@@ -126,6 +129,14 @@ def _compiler(knobs: Knobs) -> Finding:
     if not ok:
         return Finding("C++ compiler", "missing", said, remedy)
     return Finding("C++ compiler", "ok", f"{knobs.cxx} {_run(knobs.cxx, '-dumpfullversion')[1]}, with OpenMP")
+
+
+def _tiles(knobs: Knobs) -> Finding:
+    """Of a CPU that has them."""
+    if knobs.tiles:
+        return Finding("tile registers", "ok", "products of f32 race on them")
+    remedy = "INTERFUSE_TILES=1 lets them, which is faster where the cores are this process's own"
+    return Finding("tile registers", "note", "products of f32 do not race on them", remedy)
 
 
 def _triton() -> Finding:

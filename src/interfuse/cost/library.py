@@ -36,6 +36,11 @@ NORM, GROUPS = "aten.native_layer_norm.default", "aten.native_group_norm.default
 SOFTMAXES = frozenset(("aten._softmax.default", "aten._log_softmax.default"))
 JOINS = frozenset(("aten.cat.default",))
 
+TILE_ROWS, BLOCK_ROWS, SPLIT_FLOPS = 32, 256, 60
+"""Rows of x that tile registers take at once, those that stay split while the weight passes, and the operations that
+splitting a number takes as long as.
+"""
+
 PRODUCTS = frozenset(("aten.linear.default", "aten.mm.default", "aten.addmm.default"))
 """Matrix products, whether a pass has spelled them out or not."""
 
@@ -217,6 +222,16 @@ def product_programs(out: Node, flops: float, biased: bool, sizes: Mapping[str, 
     results, rows = at_sizes(out.size, sizes), at_sizes(out.size, sizes) // max(1, at_sizes(out.shape[-1], sizes))
     deep = flops / 2 / max(1, results)
     return math.ceil(results / TILE) * (1 if biased and rows > FEW else math.ceil(deep / DEEP))
+
+
+def split_flops(out: Node, sizes: Mapping[str, int]) -> float:
+    """Operations of a product on a CPU's tile registers, its operands' numbers split before: whole tiles of rows, and
+    the second operand once for each block of rows.
+    """
+    deep, columns = (at_sizes(out.inputs[k].shape[-1 - k], sizes) for k in (0, 1))
+    rows = at_sizes(out.size, sizes) // max(1, columns)
+    tiled, blocks = math.ceil(rows / TILE_ROWS) * TILE_ROWS, math.ceil(rows / BLOCK_ROWS)
+    return deep * (2.0 * tiled * columns + SPLIT_FLOPS * (tiled + blocks * columns))
 
 
 def product_share(programs: int, dtype: str, profile: DeviceProfile) -> float:

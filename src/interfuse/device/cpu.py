@@ -12,6 +12,8 @@ from interfuse.device.profile import DeviceProfile
 
 AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 AVX2 = ("avx2", "fma")
+TILES = frozenset(("amx_tile", "amx_bf16"))
+"""What /proc/cpuinfo calls registers that multiply tiles of bf16."""
 
 
 def profile(
@@ -23,7 +25,8 @@ def profile(
     arch, lanes = ("avx2", 8) if flags.issuperset(AVX2) else ("portable", 4)
     if flags.issuperset(AVX512):
         arch, lanes = "avx512", 16
-    known = table.cpu(arch, lanes, _cores())
+    tiles = arch == "avx512" and flags.issuperset(TILES)
+    known = table.cpu(arch, lanes, _cores(), 8 if tiles else 2 if "avx512_bf16" in flags else 1, tiles)
     sizes = _cache_sizes(caches)
     return replace(
         known,

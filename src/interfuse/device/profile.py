@@ -107,6 +107,10 @@ class DeviceProfile:
         """What predicted seconds of the family are multiplied by."""
         return dict(self.corrections).get(family, 1.0)
 
+    def without(self, dtype: str) -> DeviceProfile:
+        """The device without a rate of its own for the element type."""
+        return replace(self, flops=tuple(f for f in self.flops if f[0] != dtype))
+
     def scaled(self, share: float) -> DeviceProfile:
         """A device with `share` times the bandwidth and the arithmetic."""
         return replace(
@@ -144,7 +148,9 @@ class DeviceProfile:
 
     @property
     def splits(self) -> bool:
-        """True where tensor cores multiply f32 that is split in two numbers."""
+        """True where tensor cores multiply f32 split in two numbers, or a CPU's tile registers f32 split in three."""
+        if self.kind == "cpu":
+            return "split" in dict(self.flops)
         return self.kind == "cuda" and int(self.arch.removeprefix("sm_")) >= SPLITTING
 
     @property

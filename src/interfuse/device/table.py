@@ -161,8 +161,14 @@ _GPUS = tuple(
 )
 
 
-def cpu(arch: str, lanes: int, cores: int = 8) -> DeviceProfile:
-    """A generic server CPU with 32-bit vectors of `lanes` and `cores` cores at 3 GHz."""
+SPLIT = 1.6
+"""How many times as fast as vectors tile registers multiply f32 in pieces."""
+
+
+def cpu(arch: str, lanes: int, cores: int = 8, bf16: int = 1, tiles: bool = False) -> DeviceProfile:
+    """A generic server CPU with 32-bit vectors of `lanes` and `cores` cores at 3 GHz, whose products of bf16 are `bf16`
+    times as fast as those of f32; with `tiles` it has tile registers.
+    """
     rate = 3e9 * cores * lanes * 2 * 2  # two fused multiply-adds a cycle
     return DeviceProfile(
         f"CPU {arch}",
@@ -171,7 +177,7 @@ def cpu(arch: str, lanes: int, cores: int = 8) -> DeviceProfile:
         cores,
         12e9 * cores,
         32 * MIB,
-        (("f64", rate / 2), ("f32", rate)),
+        (("f64", rate / 2), ("f32", rate), ("bf16", bf16 * rate), *((("split", SPLIT * rate),) if tiles else ())),
         launch=3e-6,
         replay=3e-6,
         gap=3e-6,

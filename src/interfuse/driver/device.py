@@ -4,6 +4,7 @@ kernels.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -38,17 +39,19 @@ from interfuse.emit import cpp as emit_cpp
 from interfuse.emit import trampoline
 from interfuse.emit import triton as emit_triton
 from interfuse.emit.triton import TritonSource
+from interfuse.ir.dtypes import F32
 from interfuse.ir.graph import Graph
 from interfuse.lower.kernel import Kernel
 from interfuse.lower.target import CPU, GPU, Target
 from interfuse.plan.attention import PROVIDER as ATTENTION
 from interfuse.plan.attention import REACHED, form_of, operands_of
-from interfuse.plan.candidates import PROVIDERS
+from interfuse.plan.routines import PROVIDERS, SPLIT
 from interfuse.run import cpu as run_cpu
 from interfuse.run import gpu as run_gpu
 from interfuse.run.attention import function as attention_function
 from interfuse.run.gpu_pack import PackLauncher
 from interfuse.run.gpu_team import TeamLauncher
+from interfuse.run.linear import missing as no_split
 from interfuse.run.providers import available
 from interfuse.run.providers import probe as probe_provider
 from interfuse.tune import probe
@@ -75,7 +78,8 @@ class Device:
     def key(self) -> str:
         """What race results depend on beside the region: device, library versions and precision flags."""
         flags = (torch.backends.cuda.matmul.allow_tf32, torch.get_float32_matmul_precision(), torch.get_num_threads())
-        return f"{self.profile.name}/{self.profile.units}/{torch.__version__}/{self.vector}/{flags}"
+        vector = f"{self.vector} with tiles" if self.profile.kind == "cpu" and self.profile.splits else self.vector
+        return f"{self.profile.name}/{self.profile.units}/{torch.__version__}/{vector}/{flags}"
 
     @property
     def probe_key(self) -> str:
@@ -92,14 +96,19 @@ class Device:
         if not self.here:
             return found
         types = {o.dtype for c in graph.calls for o in c.outs if o is not None and o.op == "linear"}
-        for activation, provider in PROVIDERS.get(self.profile.kind, {}).items():
-            for dtype in types:
+        for activation, names in PROVIDERS.get(self.profile.kind, {}).items():
+            for provider, dtype in itertools.product(names, types):
+                if provider == SPLIT or provider in found:
+                    continue
                 reason = probe_provider(provider, dtype, str(self.torch_device), {"activation": activation})
-                if reason is not None and provider not in found:
+                if reason is not None:
                     found[provider] = reason
         if self.profile.kind == "cuda":
             gone = {name: available(name, "f16", str(self.torch_device)) for name in REACHED}
             return found | {name: reason for name, reason in gone.items() if reason is not None}
+        if self.profile.splits and F32 in types:
+            reason = no_split(knobs) if self.target is not None else self.why
+            found |= {SPLIT: reason} if reason is not None else {}
         forms = {form_of(nodes) for call in graph.calls if (nodes := operands_of(call)) is not None}
         reason = self._no_attention(forms, knobs) if forms else None
         return found if reason is None else found | {ATTENTION: reason}
@@ -187,7 +196,7 @@ def _unmeasured(name: str, knobs: Knobs) -> Device:
     if device.type == "cuda":
         profile = run_gpu.profile_of(device.index or 0)
         return Device(device, profile, _gpu(profile))
-    profile = cpu.profile()
+    profile = cpu.profile() if knobs.tiles else cpu.profile().without("split")
     if device.type != "cpu":
         return Device(device, profile, None, why=f"no kernels are generated for {device.type}")
     try:

@@ -24,6 +24,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "race_seconds": (int, float),
     "off": (str, tuple, list),
     "lock": (str,),
+    "tiles": (bool,),
 }
 
 
@@ -36,6 +37,7 @@ class Options:
     race_seconds  longest time that one compile may spend measuring, in seconds
     off           region names, or parts of them, that stay on the library path: a tuple, a list or comma-separated text
     lock          file of measured choices, which `interfuse tune --lock` wrote: its regions are not measured
+    tiles         True lets f32 products on a CPU's tile registers (AMX) race the library's
 
     OptionError for an option that is not there and for a value that is not of its type.
     """
@@ -45,6 +47,7 @@ class Options:
     race_seconds: float | None = None
     off: tuple[str, ...] | None = None
     lock: str | None = None
+    tiles: bool | None = None
 
     def __new__(cls, *values: object, **named: object) -> Options:
         """A TypeError of Python's own would not say what there is."""

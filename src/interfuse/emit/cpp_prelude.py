@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-ORDER = ("types", "memory", "operators", "math", "reduce", "scan", "loops", "attention")
+ORDER = ("types", "memory", "operators", "math", "reduce", "scan", "loops", "attention", "split_product")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 

@@ -1,8 +1,8 @@
 """Candidates of a region. In: a set of calls, the flow and the target. Out: ways to run it, each with estimate and
 bytes.
 
-Every region has its library candidate. A fused kernel is one where the lowering accepts it. A matrix product has its
-provider's form, with the activation that follows it in the epilogue where the provider knows it.
+Every region has its library candidate. A fused kernel is one where the lowering accepts it. What routines do for matrix
+products is in plan/routines.py.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import TypeVar
 
 from interfuse.base.errors import UnsupportedError
 from interfuse.cost.estimate import Estimate, in_turn
-from interfuse.cost.library import LINEAR_RATE, asked, library_estimate, product_programs, product_share
-from interfuse.cost.model import estimate, kernel_estimate, linear_flops, pack_estimate
-from interfuse.cost.traffic import call_bytes, kernel_bytes, moved_bytes
+from interfuse.cost.library import asked, library_estimate
+from interfuse.cost.model import kernel_estimate, pack_estimate
+from interfuse.cost.traffic import call_bytes, kernel_bytes
 from interfuse.device.profile import DeviceProfile
 from interfuse.ir.graph import Call
-from interfuse.ir.layout import Layout, base_of, laid_over
+from interfuse.ir.layout import Layout, laid_over
 from interfuse.ir.node import Node
 from interfuse.lower.early import awaiting, in_a_row
 from interfuse.lower.families import lower
@@ -40,23 +40,9 @@ from interfuse.lower.windows import windows
 from interfuse.lower.work import Work
 from interfuse.plan.alike import Likeness
 from interfuse.plan.flow import OUTPUT, Flow, cut, library_calls
-from interfuse.plan.plan import Candidate, KernelStep, LibraryStep, PackStep, ProviderStep
+from interfuse.plan.plan import Candidate, KernelStep, LibraryStep, PackStep
 
 T = TypeVar("T")
-
-PROVIDERS: Mapping[str, Mapping[str, str]] = {
-    # oneDNN's relu turns NaN into 0, so relu is a kernel of ours behind the plain product.
-    "cpu": dict.fromkeys(("none", "gelu", "gelu_tanh", "tanh", "sigmoid", "swish"), "onednn.linear"),
-    "cuda": {"none": "cublas.linear", "gelu_tanh": "cublaslt.linear_gelu", "relu": "cublaslt.linear_relu"},
-    "hip": {},
-}
-"""The routine that is raced against a captured matrix product, by device kind and the activation in its epilogue."""
-
-NEED_BIAS = ("cublas.linear", "cublaslt.linear_gelu", "cublaslt.linear_relu")
-"""Routines that only exist with a bias."""
-
-LAUNCHES: Mapping[str, int] = {"cublas.linear": 2}
-"""Kernels of one run, where it is more than one."""
 
 
 @dataclass
@@ -351,48 +337,8 @@ _PLAIN = {
     "fused_rms_norm": "rms_norm",
 }
 
-ACTIVATIONS: Mapping[tuple[str, object], str] = {
-    ("aten.relu.default", None): "relu",
-    ("aten.gelu.default", "none"): "gelu",
-    ("aten.gelu.default", "tanh"): "gelu_tanh",
-    ("aten.tanh.default", None): "tanh",
-    ("aten.sigmoid.default", None): "sigmoid",
-    ("aten.silu.default", None): "swish",
-}
-"""Captured activations that providers have as an epilogue, by target and approximation."""
-
-
-def activation_of(call: Call) -> str | None:
-    """The epilogue that stands for an activation call, or None."""
-    if call.target == "aten.gelu.default":
-        return ACTIVATIONS.get((call.target, dict(call.kwargs).get("approximate", "none")))
-    return ACTIVATIONS.get((call.target, None))
-
 
 def linear_of(call: Call) -> Node | None:
     """The `linear` node that the call computes, or None."""
     out = call.outs[0] if call.outs else None
     return out if out is not None and out.op == "linear" else None
-
-
-def provider_candidates(linear: Node, output: Node, activation: str, context: Context) -> list[Candidate]:
-    """The routine that computes the product with `activation` ("none" for none) in its epilogue, where one can be
-    used.
-    """
-    flow = context.flow
-    bases = [base_of(n, flow.producer) for n in linear.inputs]
-    provider = PROVIDERS.get(context.profile.kind, {}).get(activation)
-    if provider is None or provider in context.unavailable or (provider in NEED_BIAS and len(linear.inputs) < 3):
-        return []
-    if not all(n in flow.producer or n in flow.inputs for n in bases):
-        return []
-    step = ProviderStep(provider, linear.inputs, output, (("activation", activation),))
-    moved = moved_bytes(linear.inputs, (output,), context.sizes)
-    launches = LAUNCHES.get(provider, 1)
-    flops, dtype = linear_flops(linear, context.sizes), linear.dtype.name
-    programs = product_programs(linear, flops, provider != "cublas.linear", context.sizes)
-    reached = LINEAR_RATE * product_share(programs, dtype, context.profile)
-    seconds = estimate(moved, flops, launches, context.profile, reached=reached, dtype=dtype)
-    seconds = seconds.times(context.profile.correction(provider))
-    label = provider if activation == "none" else f"{provider} with {activation} epilogue"
-    return [Candidate(label, (step,), seconds, moved, launches, "provider")]

@@ -25,7 +25,6 @@ from interfuse.lower.split_products import can_split
 from interfuse.passes.few_rows import summed
 from interfuse.plan.candidates import (
     Context,
-    activation_of,
     fused,
     fused_candidate,
     library_candidate,
@@ -34,7 +33,6 @@ from interfuse.plan.candidates import (
     one_after_other,
     outputs_of,
     parted_candidate,
-    provider_candidates,
     work_of,
 )
 from interfuse.plan.flow import OUTPUT
@@ -42,6 +40,7 @@ from interfuse.plan.memory import spare
 from interfuse.plan.notes import region_name
 from interfuse.plan.plan import Candidate, KernelStep
 from interfuse.plan.regions import Grouping
+from interfuse.plan.routines import activation_of, provider_candidates
 
 Calls = frozenset[int]
 
@@ -191,9 +190,9 @@ def _of_routines(calls: Calls, linears: Mapping[int, Node], context: Context, na
         return found
     second = fused_candidate(named(step, rest, region_name(rest, graph)), context)
     library = [library_candidate(frozenset((k,)), context)[0] for k in linears]
-    routine = [c for n in linears.values() for c in provider_candidates(n, n, "none", context)]
-    if len(routine) == len(linears):  # each has one at most
-        found.append(in_turn((*routine, second), context))
+    ways = [provider_candidates(n, n, "none", context) for n in linears.values()]
+    for k in range(max(map(len, ways)) if all(ways) else 0):  # the first routine for each product, then the second
+        found.append(in_turn((*(w[min(k, len(w) - 1)] for w in ways), second), context))
     return [*found, in_turn((*library, second), context)]
 
 

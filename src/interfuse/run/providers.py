@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from interfuse.base.errors import OptionError
+from interfuse.base.knobs import current
 from interfuse.capture.torch_types import to_torch
 from interfuse.ir.build import apply, cast, like, linear, reshape
 from interfuse.ir.dtypes import ALL, DType, compute_type
@@ -25,6 +26,8 @@ from interfuse.ir.node import Node
 from interfuse.run import attention_gpu
 from interfuse.run.attention import attention
 from interfuse.run.attention import meaning as attention_meaning
+from interfuse.run.linear import linear as linear_of_tiles
+from interfuse.run.linear import missing as no_tiles
 from interfuse.run.real import real_tensors
 
 Tensors = Sequence[torch.Tensor]
@@ -128,6 +131,10 @@ def _onednn_linear(tensors: Tensors, attrs: Attrs) -> torch.Tensor:
     return out if after is None else after(out)
 
 
+def _split_linear(tensors: Tensors, attrs: Attrs) -> torch.Tensor:
+    return linear_of_tiles(tensors, attrs, _onednn_linear)
+
+
 def _onednn_linear_add(tensors: Tensors, attrs: Attrs) -> torch.Tensor:
     x, weight, *bias, residual = tensors
     return torch.ops.mkldnn._linear_pointwise.binary(x, residual, weight, _bias(bias), "add")
@@ -168,6 +175,7 @@ PROVIDERS: Mapping[str, Provider] = {
             _linear_meaning,
             lambda attrs: 1 + (attrs.get("activation") in _AFTER),
         ),
+        Provider("interfuse.linear", "cpu", ("f32",), False, _split_linear, _linear_meaning),
         Provider("onednn.linear_add", "cpu", _NARROW, True, _onednn_linear_add, _add_meaning),
         Provider("interfuse.attention", "cpu", _NARROW, False, attention, attention_meaning, cost="attention"),
         *(
@@ -237,6 +245,8 @@ def available(name: str, dtype: DType | str, device: str) -> str | None:
         return "there is no CUDA device here"
     if name in attention_gpu.SWITCHES and not attention_gpu.SWITCHES[name]():
         return f"this PyTorch has no {name}, or it is switched off (torch.backends.cuda)"
+    if name == "interfuse.linear":
+        return no_tiles(current()) or _onednn_takes(dtype)
     return _onednn_takes(dtype) if name.startswith("onednn.") else None
 
 
