@@ -55,12 +55,13 @@ def at(median: float, width: float = 0.1) -> Timing:
         ({"library": at(9), "a": at(3), "b": at(5)}, "a"),
         ({"library": at(2), "a": at(3), "b": at(5)}, "library"),
         ({"library": at(9), "a": at(3), "b": at(3.05)}, "b"),  # tied: fewer launches
+        ({"library": at(9), "a": at(3), "b": at(3.15)}, "a"),  # not tied: further apart than launches are worth
         ({"library": at(9), "a": at(3.05), "c": at(3)}, "a"),  # tied, launches too: the earlier one
         ({"library": at(3.02), "b": at(3.05)}, "library"),  # tied with the library but not below it
         ({"library": at(3.05), "b": at(3.02)}, "b"),
         ({"a": at(1)}, "library"),  # the library was not timed: nothing is known
     ],
-    ids=range(7),
+    ids=range(8),
 )
 def test_decisions(times: dict[str, Timing], want: str) -> None:
     two = replace(candidate("a"), launches=2)

@@ -34,6 +34,9 @@ from interfuse.tune.judge import WORST, Error, judge
 from interfuse.tune.needs import Needs, kept_to_eagers, needs_of
 
 ROUNDS = 15
+CLOSE = 1.03
+"""How many times as slow as the fastest a candidate may be that is tied with it."""
+
 REGION_SECONDS = 1.0
 """Longest time for the timed rounds of one region."""
 
@@ -259,8 +262,8 @@ def exact_of(region: Region, own: Graph, library: int, inputs: list[torch.Tensor
 def decide(region: Region, result: Result) -> tuple[int, str]:
     """The position of the winner and the reason.
 
-    Fastest by median; candidates whose intervals touch the fastest's are tied with it, and ties go to fewer launches,
-    then to the earlier candidate. The library wins unless the winner's median is below its own.
+    Fastest by median; candidates within CLOSE of the fastest, whose intervals touch its own, are tied with it, and ties
+    go to fewer launches, then to the earlier candidate. The library wins unless the winner's median is below its own.
     """
     library = region.candidates.index(region.library)
     base = result.times.get(region.library.label)
@@ -269,7 +272,7 @@ def decide(region: Region, result: Result) -> tuple[int, str]:
         return library, left_out or "only the library can run it"
     timed = [(k, t) for k, c in enumerate(region.candidates) if (t := result.times.get(c.label)) is not None]
     best = min((t for _, t in timed), key=lambda t: t.median)
-    tied = [k for k, t in timed if t.overlaps(best)]
+    tied = [k for k, t in timed if t.overlaps(best) and t.median <= best.median * CLOSE]
     chosen = min(tied, key=lambda k: (region.candidates[k].launches, k))
     mine = result.times[region.candidates[chosen].label]
     if chosen != library and mine.median >= base.median:
