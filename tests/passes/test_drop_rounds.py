@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Callable
+from typing import Any
 
+import pytest
+import torch
+
+import interfuse
 from interfuse.ir import build as b
 from interfuse.ir.dtypes import BOOL, F8E5M2, F16, F32, I8, I64
 from interfuse.ir.graph import Graph, Input, Output
 from interfuse.ir.layout import contiguous
 from interfuse.ir.node import Node, make, topological
 from interfuse.passes.drop_rounds import drop_rounds
+from tests.plan.made import captured
 
 X = b.placeholder("x", F32, (4, 8))
 R = b.rounded(b.apply("exp", X), F16)
@@ -69,3 +75,35 @@ def test_a_rounding_that_is_seen_stays_behind_one_that_is_not() -> None:
         tuple(Output(o, contiguous(o.shape)) for o in (b.cast(coded, F8E5M2), half)),
     )
     assert drop_rounds(graph).outputs[1].node is b.cast(coded, F16)
+
+
+def pieces(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    high = x.bfloat16().float()
+    return high, (x - high).bfloat16().float()
+
+
+ASKED: dict[str, Callable[[torch.Tensor], Any]] = {
+    "two pieces of a number": pieces,
+    "a round trip": lambda x: x.half().float() * 2.0,
+    "of what is computed": lambda x: torch.exp(x).bfloat16().float() - torch.exp(x),
+    "moved between": lambda x: x.bfloat16().t()[:5].float() + 1.0,
+    "of doubles": lambda x: x.double().half().double() - 1.0,
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_rounding_that_a_model_asks_for_stays(name: str) -> None:
+    torch.manual_seed(0)
+    x, f = torch.randn(8, 16), ASKED[name]
+    torch._dynamo.reset()
+    got, want = interfuse.compile(f, race=False)(x), f(x)
+    for a, e in zip(
+        got if isinstance(got, tuple) else (got,), want if isinstance(want, tuple) else (want,), strict=True
+    ):
+        torch.testing.assert_close(a, e, rtol=0.0, atol=1e-6)
+
+
+def test_what_an_operator_gives_is_not_asked_to_be_rounded() -> None:
+    """A residual sum in bf16 that a norm widens keeps f32 between the two."""
+    graph = captured(lambda x, r: (x + r).float() * 2.0, torch.randn(4, 8).bfloat16(), torch.randn(4, 8).bfloat16())
+    assert not any(n.op == "round" for n in topological(drop_rounds(graph).roots()))
