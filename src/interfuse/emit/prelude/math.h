@@ -20,12 +20,6 @@ LANE_BY_LANE(trunc)
 //: rint_
 LANE_BY_LANE(rint)
 
-//: sin_
-LANE_BY_LANE(sin)
-
-//: cos_
-LANE_BY_LANE(cos)
-
 //: tan_
 LANE_BY_LANE(tan)
 
@@ -106,6 +100,54 @@ INLINE inline f32v nearest(f32v x) {
     return (x + 0x1.8p23f) - 0x1.8p23f;
 #endif
 }
+
+//: sine_turned
+// The sine of x > 0 and so many quarter turns, times the sign in `sign`: of x less its quarter turns, whose digits beyond
+// those of a float are in `less`, by a polynomial. Lanes beyond 2^17, and those that hold no number, ask `other` of the
+// number that was given.
+template <class F> INLINE inline f32v sine_turned(f32v x, int turns, i32v sign, f32v given, F other) {
+    const f32v n = nearest(smaller_of(x, splat<f32v>(0x1p17f)) * 0.63661975f);
+    const f32v above = fma_(n, splat<f32v>(-0x1.921fb6p0f), x);  // exact: a multiple of 2^-23 below 1
+    const f32v next = n * 0x1.777a5cp-25f, r = above + next, added = r - above;
+    const f32v beyond = fma_(n, splat<f32v>(0x1.ee59dap-50f), fma_(n, splat<f32v>(0x1.777a5cp-25f), -next));
+    const f32v less = (above - (r - added)) + (next - added) + beyond;
+    const f32v z = r * r, half = 0.5f * z, most = 1.0f - half, lost = fma_(0.5f * r, r, -half) + r * less;
+    const f32v odd = fma_(polynomial(z, -0.16666667f, 0.008333332f, -0.00019839997f, 2.7238495e-06f), z * r, less);
+    const f32v even = fma_(polynomial(z, 0.041666668f, -0.0013888888f, 2.4800525e-05f), z * z, (1.0f - most - half) - lost);
+    const i32v quarter = __builtin_convertvector(n, i32v) + turns;
+    f32v sine = from_bits(bits((quarter & 1) != 0 ? most + even : r + odd) ^ ((quarter & 2) << 30) ^ sign);
+    const i32v far = ~(x <= 0x1p17f);
+    int some = 0;
+    for (int i = 0; i < LANES; ++i) some |= far[i];
+    for (int i = 0; some && i < LANES; ++i)
+        if (far[i]) sine[i] = other(given[i]);
+    return sine;
+}
+
+//: sin_
+#if defined(__FMA__)
+INLINE inline f32v sin_(f32v x) {
+    const auto other = [](float e) INLINE { return __builtin_sinf(e); };
+    return sine_turned(abs_(x), 0, bits(x) & (int)0x80000000, x, other);
+}
+INLINE inline float sin_(float x) { return sin_(splat<f32v>(x))[0]; }
+#else
+INLINE inline float sin_(float x) { return __builtin_sinf(x); }
+#endif
+INLINE inline double sin_(double x) { return __builtin_sin(x); }
+template <class V> INLINE inline V sin_(V x) { return each(x, [](auto e) INLINE { return sin_(e); }); }
+
+//: cos_
+#if defined(__FMA__)
+INLINE inline f32v cos_(f32v x) {
+    return sine_turned(abs_(x), 1, i32v{}, x, [](float e) INLINE { return __builtin_cosf(e); });
+}
+INLINE inline float cos_(float x) { return cos_(splat<f32v>(x))[0]; }
+#else
+INLINE inline float cos_(float x) { return __builtin_cosf(x); }
+#endif
+INLINE inline double cos_(double x) { return __builtin_cos(x); }
+template <class V> INLINE inline V cos_(V x) { return each(x, [](auto e) INLINE { return cos_(e); }); }
 
 //: power_of_two
 // 2^n for integers n from -126 to 127.
