@@ -116,6 +116,13 @@ def test_the_kill_switch_is_told_where_nothing_is_compiled() -> None:
     assert "INTERFUSE_DISABLE is set" in result.stderr
 
 
+@pytest.mark.parametrize("command", ["run", "explain", "tune", "bisect"])
+def test_a_model_of_which_no_graph_is_captured_is_told_of(command: str) -> None:
+    result = invoke(command, "cli_models:recurrent")
+    assert result.exit_code == 0, result.output
+    assert "PyTorch captured no graph of this model" in " ".join(result.output.split())
+
+
 @pytest.mark.parametrize("command", ["run", "explain", "bench", "show", "bisect"])
 def test_without_a_compiler_every_command_says_how_to_get_one(command: str) -> None:
     result = invoke(command, "cli_models:net", INTERFUSE_CXX="no-such-compiler")

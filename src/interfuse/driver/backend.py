@@ -30,6 +30,12 @@ from interfuse.tune.choice import read_lock
 DISABLED = "INTERFUSE_DISABLE is set, so PyTorch runs the model unchanged: unset it to compile."
 """What is said where the kill switch leaves nothing to report."""
 
+NO_GRAPH = (
+    "PyTorch captured no graph of this model, so it runs as PyTorch runs it: TORCH_LOGS=graph_breaks shows what keeps "
+    "it from that."
+)
+"""What is said where Dynamo has handed nothing over, as of an nn.LSTM."""
+
 _TOLD: set[str] = set()
 """What this process has been warned of: a model of many graphs would hear it with each."""
 
@@ -73,6 +79,10 @@ class Backend:
     def records(self) -> list[Record]:
         """The records of every graph compiled so far."""
         return [c.record for c in self.compiled]
+
+    def nothing(self) -> str:
+        """Why nothing is compiled; "" where something is."""
+        return DISABLED if self.options.knobs().disable else "" if self.compiled else NO_GRAPH
 
     def check_off(self) -> None:
         """OptionError where option `off` has a name that is part of no region's in what was compiled so far."""
