@@ -143,6 +143,20 @@ def test_a_cache_that_cannot_be_used_is_named(arguments: list[str], folder: Path
     assert (folder / "file").read_text() == "kept"
 
 
+@pytest.mark.parametrize("command", ["run cli_models:net", "doctor", "cache size", "cache clear"])
+def test_every_command_tries_whether_a_cache_can_be_made(command: str) -> None:
+    """What permissions say of /proc is that root may write there."""
+    result = invoke(*command.split(), INTERFUSE_CACHE="/proc/nope")
+    assert result.exit_code == 1
+    assert "The cache folder /proc/nope cannot be used: give a writable one by INTERFUSE_CACHE" in result.output
+
+
+def test_trying_whether_a_cache_can_be_made_makes_none(folder: Path) -> None:
+    before = sorted(folder.iterdir())
+    assert invoke("cache", "size", INTERFUSE_CACHE=str(folder / "new" / "cache")).exit_code == 0
+    assert sorted(folder.iterdir()) == before
+
+
 def test_a_cache_that_others_can_write_is_refused(folder: Path) -> None:
     (folder / "open").mkdir()
     (folder / "open").chmod(0o777)

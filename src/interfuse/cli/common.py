@@ -21,10 +21,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 import interfuse
-from interfuse.base.errors import CacheError, InterfuseError, OptionError
+from interfuse.base.errors import InterfuseError, OptionError
 from interfuse.base.knobs import current, misspelt
 from interfuse.build import compilers
-from interfuse.build.cache import open_cache
+from interfuse.build.cache import usable_cache
 from interfuse.cli.interrupt import importing, raise_again
 from interfuse.report.figures import WIDTH
 
@@ -129,11 +129,7 @@ def case_of(target: str) -> Case:
         return case
     if case.device == "cpu":
         compilers.find(knobs)
-    if open_cache(knobs).warning:
-        raise CacheError(
-            f"The cache folder {knobs.cache_dir} cannot be used: give a writable one by INTERFUSE_CACHE, or set "
-            "INTERFUSE_USE_CACHE=0 to do without."
-        )
+    usable_cache(knobs)
     return case
 
 
