@@ -30,7 +30,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "text.pt2").write_text("no archive at all")
     with zipfile.ZipFile(tmp_path / "other_archive.pt2", "w") as archive:
         archive.writestr("hello", "world")
-    (tmp_path / "folder.pt2").mkdir()
+    (tmp_path / "data.txt").write_text("no program")
+    for name in ("folder.pt2", "folder.py"):
+        (tmp_path / name).mkdir()
     work_in(tmp_path, monkeypatch, "cli_models", MODELS)
     for name in ("cli_broken", "cli_fails"):
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -69,7 +71,13 @@ BAD = (
     (["run", "truncated.pt2"], 2, "truncated.pt2 is not a program that this PyTorch can load .*: write it again"),
     (["explain", "text.pt2"], 2, "text.pt2 is not a program that this PyTorch can load .*: write it again"),
     (["show", "other_archive.pt2"], 2, "other_archive.pt2 is not a program that this PyTorch can load"),
-    (["run", "folder.pt2"], 2, "there is no file folder.pt2"),
+    (["run", "folder.pt2"], 2, "folder.pt2 is a folder: check the path\\."),
+    (["run", "folder.py:build"], 2, "folder.py is a folder: check the path before the colon\\."),
+    (["run", "text.pt2:forward"], 2, "text.pt2 is no .py file: write .*, path/file.py:function or path/file.pt2\\."),
+    (["run", "data.txt:f"], 2, "data.txt is no .py file: write package.module:function"),
+    (["bisect", "cli_models:raises", "--out", "text.pt2/folder"], 2, "text.pt2/folder cannot be written .*: name ano"),
+    (["bisect", "cli_models:raises", "--out", "text.pt2"], 2, "text.pt2 cannot be written .*: name another folder"),
+    (["bisect", "cli_models:raises", "--out", "new/folder"], 1, "raised ValueError"),
     (["run", "absent.pt2"], 2, "there is no file absent.pt2"),
     (["bench", "cli_models:net", "--rounds", "1", "--json", "absent/out.json"], 2, "name another file"),
     (["explain", "cli_models:net", "--no-measure", "--peer", "inductor"], 2, "name none, or leave measuring on"),

@@ -158,6 +158,7 @@ def test_doctor_says_what_to_do(tmp_path: Path) -> None:
     assert (compiler.state, cache.state) == ("missing", "missing")
     assert "no-such-compiler" in compiler.found
     assert "apt-get install g++" in compiler.remedy
+    assert doctor_module._compiler(Knobs(cxx="false")).found == "false ends with status 1 and says nothing"
     assert "INTERFUSE_CACHE" in cache.found
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "results.sqlite").write_bytes(b"no database" * 100)

@@ -100,7 +100,8 @@ def _run(*command: str) -> tuple[bool, str]:
     except (OSError, subprocess.TimeoutExpired) as error:
         return False, str(error)
     lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
-    return done.returncode == 0, lines[-1] if lines else ""
+    silent = "" if done.returncode == 0 else f"{command[0]} ends with status {done.returncode} and says nothing"
+    return done.returncode == 0, lines[-1] if lines else silent
 
 
 def _torch() -> Finding:
