@@ -114,6 +114,8 @@ def test_a_compiler_that_does_not_run_is_reported(knobs: Knobs, tmp_path: Path) 
     fake.chmod(0o755)
     with pytest.raises(CompilerMissingError, match="broken installation"):
         compilers.find(dataclasses.replace(knobs, cxx=str(fake)))
+    with pytest.raises(CompilerMissingError, match=r"false --version ends with status 1 and says nothing\)"):
+        compilers.find(dataclasses.replace(knobs, cxx="false"))
 
 
 def test_vector_levels(knobs: Knobs, monkeypatch: pytest.MonkeyPatch) -> None:

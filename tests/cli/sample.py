@@ -50,6 +50,10 @@ def too_large():
     return (lambda x: torch.tanh(x.expand(1 << 50) * 2)), torch.ones(1)
 
 
+def recurrent():
+    return nn.LSTM(4, 4).eval(), torch.randn(3, 2, 4)
+
+
 def raises():
     raise ValueError("no weights here.")
 

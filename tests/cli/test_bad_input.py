@@ -30,7 +30,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "text.pt2").write_text("no archive at all")
     with zipfile.ZipFile(tmp_path / "other_archive.pt2", "w") as archive:
         archive.writestr("hello", "world")
-    (tmp_path / "folder.pt2").mkdir()
+    (tmp_path / "data.txt").write_text("no program")
+    for name in ("folder.pt2", "folder.py"):
+        (tmp_path / name).mkdir()
     work_in(tmp_path, monkeypatch, "cli_models", MODELS)
     for name in ("cli_broken", "cli_fails"):
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -69,7 +71,13 @@ BAD = (
     (["run", "truncated.pt2"], 2, "truncated.pt2 is not a program that this PyTorch can load .*: write it again"),
     (["explain", "text.pt2"], 2, "text.pt2 is not a program that this PyTorch can load .*: write it again"),
     (["show", "other_archive.pt2"], 2, "other_archive.pt2 is not a program that this PyTorch can load"),
-    (["run", "folder.pt2"], 2, "there is no file folder.pt2"),
+    (["run", "folder.pt2"], 2, "folder.pt2 is a folder: check the path\\."),
+    (["run", "folder.py:build"], 2, "folder.py is a folder: check the path before the colon\\."),
+    (["run", "text.pt2:forward"], 2, "text.pt2 is no .py file: write .*, path/file.py:function or path/file.pt2\\."),
+    (["run", "data.txt:f"], 2, "data.txt is no .py file: write package.module:function"),
+    (["bisect", "cli_models:raises", "--out", "text.pt2/folder"], 2, "text.pt2/folder cannot be written .*: name ano"),
+    (["bisect", "cli_models:raises", "--out", "text.pt2"], 2, "text.pt2 cannot be written .*: name another folder"),
+    (["bisect", "cli_models:raises", "--out", "new/folder"], 1, "raised ValueError"),
     (["run", "absent.pt2"], 2, "there is no file absent.pt2"),
     (["bench", "cli_models:net", "--rounds", "1", "--json", "absent/out.json"], 2, "name another file"),
     (["explain", "cli_models:net", "--no-measure", "--peer", "inductor"], 2, "name none, or leave measuring on"),
@@ -116,6 +124,13 @@ def test_the_kill_switch_is_told_where_nothing_is_compiled() -> None:
     assert "INTERFUSE_DISABLE is set" in result.stderr
 
 
+@pytest.mark.parametrize("command", ["run", "explain", "tune", "bisect"])
+def test_a_model_of_which_no_graph_is_captured_is_told_of(command: str) -> None:
+    result = invoke(command, "cli_models:recurrent")
+    assert result.exit_code == 0, result.output
+    assert "PyTorch captured no graph of this model" in " ".join(result.output.split())
+
+
 @pytest.mark.parametrize("command", ["run", "explain", "bench", "show", "bisect"])
 def test_without_a_compiler_every_command_says_how_to_get_one(command: str) -> None:
     result = invoke(command, "cli_models:net", INTERFUSE_CXX="no-such-compiler")
@@ -134,6 +149,20 @@ def test_a_cache_that_cannot_be_used_is_named(arguments: list[str], folder: Path
     assert result.exit_code == 1
     assert "INTERFUSE_CACHE" in sentence(result)
     assert (folder / "file").read_text() == "kept"
+
+
+@pytest.mark.parametrize("command", ["run cli_models:net", "doctor", "cache size", "cache clear"])
+def test_every_command_tries_whether_a_cache_can_be_made(command: str) -> None:
+    """What permissions say of /proc is that root may write there."""
+    result = invoke(*command.split(), INTERFUSE_CACHE="/proc/nope")
+    assert result.exit_code == 1
+    assert "The cache folder /proc/nope cannot be used: give a writable one by INTERFUSE_CACHE" in result.output
+
+
+def test_trying_whether_a_cache_can_be_made_makes_none(folder: Path) -> None:
+    before = sorted(folder.iterdir())
+    assert invoke("cache", "size", INTERFUSE_CACHE=str(folder / "new" / "cache")).exit_code == 0
+    assert sorted(folder.iterdir()) == before
 
 
 def test_a_cache_that_others_can_write_is_refused(folder: Path) -> None:

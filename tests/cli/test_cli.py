@@ -158,7 +158,8 @@ def test_doctor_says_what_to_do(tmp_path: Path) -> None:
     assert (compiler.state, cache.state) == ("missing", "missing")
     assert "no-such-compiler" in compiler.found
     assert "apt-get install g++" in compiler.remedy
-    assert "INTERFUSE_CACHE" in cache.remedy
+    assert doctor_module._compiler(Knobs(cxx="false")).found == "false ends with status 1 and says nothing"
+    assert "INTERFUSE_CACHE" in cache.found
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "results.sqlite").write_bytes(b"no database" * 100)
     damaged = doctor_module._cache(Knobs(cache_dir=tmp_path / "damaged"))

@@ -34,6 +34,9 @@ def columns():
 def complex_numbers():
     return (lambda x: x * 2), torch.randn(4, dtype=torch.complex64)
 
+def two():
+    return (lambda x: torch.softmax(torch.sort(torch.softmax(x * 2, 0)).values + 1, -1)), torch.randn(30, 64)
+
 def rows():
     return (lambda x: torch.softmax(x + 1, -1)), torch.randn(64, 512)
 """
@@ -166,7 +169,24 @@ def test_interrupted_tuning_keeps_what_was_measured(monkeypatch: pytest.MonkeyPa
     found = tuning.tune_model(function, (x,))  # type: ignore[arg-type]
     assert (found.choices, found.left, found.interrupted) == ({}, 1, True)
     told = invoke("tune", "tune_models:columns")
+    assert told.exit_code == 130
     assert "1 region not measured: interrupted; run it again to go on." in told.stderr
+
+
+def test_an_interrupt_between_regions_leaves_a_lock_of_the_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = iter([(Choice("ours"), 2.0, 1.0, True)])
+
+    def first(*args: object) -> tuple[Choice, float, float, bool]:
+        for result in results:
+            return result
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tuning, "_tuned", first)
+    told = invoke("tune", "tune_models:two", "--lock", "lock.json")
+    assert told.exit_code == 130, told.output
+    assert "ours" in told.stdout
+    assert "1 region not measured: interrupted; run it again to go on." in told.stderr
+    assert [c.candidate for c in read_lock("lock.json").values()] == ["ours"]
 
 
 def test_tuning_says_what_could_not_be_built(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -192,6 +192,30 @@ def test_a_name_that_is_no_regions_gives_a_warning() -> None:
     )
 
 
+def test_what_the_machine_lacks_is_warned_of_once_a_process(tmp_path: Path) -> None:
+    """At both doors: results are right without, so that nobody would look for the reason."""
+    (tmp_path / "file").write_text("")
+    for lacking, words in (
+        ({"cxx": "no-such-c++"}, "Interfuse: There is no C++ compiler 'no-such-c++': install g++"),
+        ({"cache_dir": tmp_path / "file" / "cache"}, f"Interfuse: The cache folder {tmp_path}/file/cache cannot be us"),
+    ):
+        with override(**lacking), warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                torch._dynamo.reset()
+                torch.compile(f, backend="interfuse")(torch.randn(4, 15))
+                interfuse.compile(f)(torch.randn(4, 16))
+            assert len([w for w in seen if str(w.message).startswith(words)]) == 1
+            assert len([w for w in seen if str(w.message).startswith("Interfuse: ")]) == 1
+
+
+def test_no_compiler_is_nothing_to_warn_of_where_nothing_is_to_be_fused() -> None:
+    with override(cxx="no-such-c++-either", fuse=False), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch._dynamo.reset()
+        interfuse.compile(f)(torch.randn(4, 17))
+
+
 def test_in_training_a_name_may_be_of_the_backward_graph() -> None:
     assert regions_off("softmax_backward", 4, 10, training=True) == []
     (said,) = regions_off("nonsuch", 4, 11, training=True)

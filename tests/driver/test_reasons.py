@@ -70,3 +70,5 @@ def test_without_a_compiler_the_ledger_says_what_to_install() -> None:
     assert "no-such-compiler" in said
     assert "apt-get install g++" in said
     assert f"warning: {said}" in " ".join(str(account).split())
+    reasons = [r.reason for r in account.regions]
+    assert said.rstrip(".") in reasons and not any("for this device" in r for r in reasons)

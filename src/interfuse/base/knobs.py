@@ -10,6 +10,7 @@ import contextlib
 import contextvars
 import dataclasses
 import difflib
+import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -77,7 +78,9 @@ def _convert(name: str, text: str, kind: type) -> object:
                 return False
             raise ValueError
         value = kind(text)
-        if kind in (int, float) and not value >= 0:
+        if kind is float and math.isnan(value):
+            raise ValueError
+        if kind in (int, float) and value < 0:
             raise OptionError(f"{name}={text!r} is below 0; unset it or give 0 or more.")
         return value
     except ValueError:
@@ -88,10 +91,13 @@ def _convert(name: str, text: str, kind: type) -> object:
 _WANTED: Mapping[str, str] = {
     "bool": "1 or 0, true or false, yes or no, on or off",
     "int": "a whole number",
-    "float": "a number",
+    "float": "a number of seconds",
 }
 VECTORS = ("native", "avx512", "avx2", "portable")
 """What knob `vector` may be."""
+
+_ALLOWED: Mapping[str, tuple[object, ...]] = {"vector": VECTORS, "debug": (0, 1, 2, 3)}
+"""Knobs that may be one of a few values."""
 
 _KINDS: Mapping[str, type] = {"bool": bool, "int": int, "float": float, "str": str, "Path": Path}
 
@@ -103,8 +109,10 @@ def from_environment(environment: Mapping[str, str]) -> Knobs:
         text = environment.get(f.metadata["env"])
         if text is not None and text.strip():  # an empty variable is one that is not set
             values[f.name] = _convert(f.metadata["env"], text, _KINDS[str(f.type)])
-            if f.name == "vector" and values[f.name] not in VECTORS:
-                raise OptionError(f"INTERFUSE_VECTOR={text!r} is not allowed; unset it or give {', '.join(VECTORS)}.")
+            allowed = _ALLOWED.get(f.name, (values[f.name],))
+            if values[f.name] not in allowed:
+                given = ", ".join(map(str, allowed))
+                raise OptionError(f"{f.metadata['env']}={text!r} is not allowed; unset it or give {given}.")
     return Knobs(**values)  # type: ignore[arg-type]
 
 

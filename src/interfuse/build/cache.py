@@ -144,6 +144,30 @@ def open_cache(knobs: Knobs) -> Cache:
     return Cache(root)
 
 
+def usable_cache(knobs: Knobs) -> Cache:
+    """The cache of these knobs. CacheError for a folder that cannot be used, where `open_cache` takes another one."""
+    cache = open_cache(knobs)
+    if cache.warning:
+        raise unusable(knobs)
+    return cache
+
+
+def unusable(knobs: Knobs) -> CacheError:
+    """What is said of a cache folder that cannot be used."""
+    return CacheError(
+        f"The cache folder {knobs.cache_dir} cannot be used: give a writable one by INTERFUSE_CACHE, or set "
+        "INTERFUSE_USE_CACHE=0 to do without."
+    )
+
+
+def try_folder(folder: Path) -> None:
+    """Make a folder in `folder`, or in the nearest above it that is there, and remove it again. OSError where it cannot
+    be made: what permissions say is not enough, for root has all of them, in /proc too.
+    """
+    there = next(p for p in (folder, *folder.absolute().parents) if p.exists() or p.is_symlink())
+    Path(tempfile.mkdtemp(prefix="interfuse-", dir=there)).rmdir()
+
+
 def _temporary(warning: str) -> Cache:
     root = Path(tempfile.mkdtemp(prefix="interfuse-"))
     (root / "kernels").mkdir(mode=0o700)

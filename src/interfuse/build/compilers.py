@@ -51,7 +51,8 @@ class Compiler:
 def _version(path: str, changed: int) -> str:
     done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=False)
     if done.returncode:
-        raise CompilerMissingError(f"{path} does not run ({done.stderr.strip()[:200]}); name another by INTERFUSE_CXX.")
+        said = done.stderr.strip()[:200] or f"{path} --version ends with status {done.returncode} and says nothing"
+        raise CompilerMissingError(f"{path} does not run ({said}); name another by INTERFUSE_CXX.")
     return done.stdout.splitlines()[0] if done.stdout else path
 
 

@@ -15,7 +15,7 @@ from interfuse.base.errors import CacheError
 from interfuse.base.knobs import Knobs
 from interfuse.base.record import Record
 from interfuse.base.store import Store
-from interfuse.build.cache import MANIFEST, Cache, open_cache
+from interfuse.build.cache import MANIFEST, Cache, try_folder, unusable, usable_cache
 
 RESULTS = "results.sqlite"
 """The file of race results in the cache folder."""
@@ -116,14 +116,12 @@ def contents(knobs: Knobs) -> Contents:
     if not knobs.cache:
         return Contents(None)
     try:
-        missing = not root.exists()
+        if not root.exists():
+            try_folder(root)
+            return Contents(None)
     except OSError as error:
-        raise CacheError(f"{root} cannot be read ({error}): name another folder by INTERFUSE_CACHE.") from error
-    if missing and not any(p.exists() and not p.is_dir() for p in root.absolute().parents):
-        return Contents(None)
-    if open_cache(knobs).warning:
-        raise CacheError(f"The cache folder {root} cannot be used: give a writable one by INTERFUSE_CACHE.")
-    return Contents(root)
+        raise unusable(knobs) from error
+    return Contents(usable_cache(knobs).root)
 
 
 def _kept(folder: Path) -> Kept:

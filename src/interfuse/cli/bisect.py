@@ -11,14 +11,16 @@ from typing import Annotated
 import typer
 
 import interfuse
-from interfuse.cli.common import Json, Off, Race, Target, case_of, chosen, command, progress, write
+from interfuse.cli.common import Json, Off, Race, Target, case_of, chosen, command, makeable, progress, write
 
 
 @command
 def bisect(
     target: Target,
     rank: Annotated[bool, typer.Option("--all", help="also rank every region by its own error")] = False,
-    folder: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="where scripts are written")] = Path(),
+    folder: Annotated[
+        Path, typer.Option("--out", metavar="FOLDER", callback=makeable, help="where scripts are written")
+    ] = Path(),
     json: Json = None,
     race: Race = None,
     off: Off = None,

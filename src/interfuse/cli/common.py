@@ -21,10 +21,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 import interfuse
-from interfuse.base.errors import CacheError, InterfuseError, OptionError
+from interfuse.base.errors import InterfuseError, OptionError
 from interfuse.base.knobs import current, misspelt
 from interfuse.build import compilers
-from interfuse.build.cache import open_cache
+from interfuse.build.cache import try_folder, usable_cache
 from interfuse.cli.interrupt import importing, raise_again
 from interfuse.report.figures import WIDTH
 
@@ -59,6 +59,18 @@ def writable(path: Path | None) -> Path | None:
     except OSError as error:
         _unwritable(path, error)
     return path
+
+
+def makeable(folder: Path) -> Path:
+    """`folder`, once it is known that it can be written, or made; one sentence and status 2, before any work, where
+    not. Where none is named, that is told when there is something to write.
+    """
+    try:
+        if folder != Path():
+            try_folder(folder)
+    except OSError as error:
+        fail(f"{folder} cannot be written ({error.strerror}): name another folder.", 2)
+    return folder
 
 
 Json = Annotated[
@@ -129,11 +141,7 @@ def case_of(target: str) -> Case:
         return case
     if case.device == "cpu":
         compilers.find(knobs)
-    if open_cache(knobs).warning:
-        raise CacheError(
-            f"The cache folder {knobs.cache_dir} cannot be used: give a writable one by INTERFUSE_CACHE, or set "
-            "INTERFUSE_USE_CACHE=0 to do without."
-        )
+    usable_cache(knobs)
     return case
 
 

@@ -7,7 +7,6 @@ Each package is tried in a process of its own, so that a broken installation is 
 from __future__ import annotations
 
 import json
-import os
 import platform
 import subprocess
 import sys
@@ -101,7 +100,8 @@ def _run(*command: str) -> tuple[bool, str]:
     except (OSError, subprocess.TimeoutExpired) as error:
         return False, str(error)
     lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
-    return done.returncode == 0, lines[-1] if lines else ""
+    silent = "" if done.returncode == 0 else f"{command[0]} ends with status {done.returncode} and says nothing"
+    return done.returncode == 0, lines[-1] if lines else silent
 
 
 def _torch() -> Finding:
@@ -178,14 +178,8 @@ def _profiles() -> list[Finding]:
 
 
 def _cache(knobs: Knobs) -> Finding:
-    """The folder itself, or the nearest one above it that exists, must be writable."""
     if not knobs.cache:
         return Finding("cache", "note", "switched off", "unset INTERFUSE_USE_CACHE to keep built kernels")
-    there = next(p for p in (knobs.cache_dir, *knobs.cache_dir.absolute().parents) if p.exists())
-    if not (there.is_dir() and os.access(there, os.W_OK)):
-        return Finding(
-            "cache", "missing", f"{knobs.cache_dir} cannot be written", "name a folder of yours in INTERFUSE_CACHE"
-        )
     try:
         kept = contents(knobs)
         held = f"{counted(len(kept.kernels()), 'kernel')}, {counted(kept.results(), 'race result')}"

@@ -52,3 +52,5 @@ def tune(
         note(f"{counted(found.left, 'region')} not measured: {why} to go on.")
     for sentence in found.warnings:
         note(sentence)
+    if found.interrupted:
+        raise typer.Exit(130)

@@ -10,7 +10,7 @@ import torch
 
 from interfuse.base.errors import CounterError, OptionError
 from interfuse.base.record import Record
-from interfuse.driver.backend import DISABLED, Backend
+from interfuse.driver.backend import Backend
 from interfuse.driver.begin import begin
 from interfuse.driver.bench import check_peers
 from interfuse.driver.compiler import Watcher
@@ -88,9 +88,9 @@ def explain(
     with torch.set_grad_enabled(grad):
         begun = begin(model, inputs, kwargs, options, watch)
         records = list(begun.backend.records)
-        if begun.backend.options.knobs().disable:
+        if reason := begun.backend.nothing():
             records.append(Record())
-            records[-1].add("warning", "disable", error=DISABLED)
+            records[-1].add("warning", "model", error=reason)
         label = name or model_name(model)
         if measure:
             records.append(measure_model(model, begun.fast, begun.inputs, begun.kwargs, peers, rounds, label, watch))

@@ -30,6 +30,15 @@ from interfuse.tune.choice import read_lock
 DISABLED = "INTERFUSE_DISABLE is set, so PyTorch runs the model unchanged: unset it to compile."
 """What is said where the kill switch leaves nothing to report."""
 
+NO_GRAPH = (
+    "PyTorch captured no graph of this model, so it runs as PyTorch runs it: TORCH_LOGS=graph_breaks shows what keeps "
+    "it from that."
+)
+"""What is said where Dynamo has handed nothing over, as of an nn.LSTM."""
+
+_TOLD: set[str] = set()
+"""What this process has been warned of: a model of many graphs would hear it with each."""
+
 
 class Backend:
     """A torch.compile backend that keeps what it compiled: `compiled` grows by one for each graph.
@@ -70,6 +79,10 @@ class Backend:
     def records(self) -> list[Record]:
         """The records of every graph compiled so far."""
         return [c.record for c in self.compiled]
+
+    def nothing(self) -> str:
+        """Why nothing is compiled; "" where something is."""
+        return DISABLED if self.options.knobs().disable else "" if self.compiled else NO_GRAPH
 
     def check_off(self) -> None:
         """OptionError where option `off` has a name that is part of no region's in what was compiled so far."""
@@ -118,6 +131,8 @@ class Backend:
         made = compile_graph(gm, inputs, knobs, kind, self._watch, self._stop, self._absent)
         self.compiled.append(made)
         self._warn_off(made.record, knobs, kind)
+        if self._warn and knobs.fuse:
+            _warn_of_place(made.record)
         return _boxed(made.run)
 
     def _warn_off(self, record: Record, knobs: Knobs, kind: str) -> None:
@@ -140,6 +155,17 @@ def _begin(knobs: Knobs) -> None:
     """Start what compiles and launches GPU kernels, without waiting for it."""
     workers_of(None).begin(max(1, min(KEPT, knobs.workers or (os.cpu_count() or 1) // 4)))
     run_gpu.begin()
+
+
+def _warn_of_place(record: Record) -> None:
+    """Warn, once a process, that this machine has no compiler or no cache folder: results are right without, so that
+    nobody would look for the reason why nothing is faster.
+    """
+    for event in record.of("warning"):
+        sentence = str(event.facts["error"])
+        if event.subject in ("device", "cache") and sentence not in _TOLD:
+            _TOLD.add(sentence)
+            warnings.warn(f"Interfuse: {sentence}", stacklevel=3)
 
 
 def _readable(name: str) -> str:

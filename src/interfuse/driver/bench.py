@@ -11,7 +11,6 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from interfuse.base.errors import OptionError
-from interfuse.driver.backend import DISABLED
 from interfuse.driver.begin import begin
 from interfuse.driver.compiler import Watcher
 from interfuse.driver.measure import PEERS, measure_model, model_device, model_name
@@ -60,7 +59,7 @@ def once(
         timing = compare({"interfuse": work}, device, rounds, told=told)["interfuse"]
     backend = begun.backend
     regions = [r for c in backend.compiled if c.plan is not None for r in c.plan.regions]
-    told_off = (DISABLED,) if backend.options.knobs().disable else ()
+    nothing = (reason,) if (reason := backend.nothing()) else ()
     events = [e for record in backend.records for e in record.events]
     return Once(
         tuple(map(_described, _leaves(begun.result))),
@@ -70,7 +69,7 @@ def once(
         len(regions),
         sum(r.choice.family != "library" for r in regions),
         tuple(f"{e.subject}: {e.facts.get('error', '')}" for e in events if e.stage == "fallback"),
-        (*told_off, *warnings_of(backend.records)),
+        (*nothing, *warnings_of(backend.records)),
     )
 
 

@@ -56,7 +56,7 @@ def bisect(
     """
     tries = _Tries(model, arguments(inputs), dict(kwargs or {}), read(None, options), watch)
     everything = tries.fused
-    error, at_fault, note = tries.judge(everything), list[Switch](), ""
+    error, at_fault, note = tries.judge(everything), list[Switch](), tries.nothing
     if not error.ok and not tries.judge(()).ok:
         note = (
             "The library path alone breaks it too, so no kernel is at fault: please report the model, "
@@ -143,6 +143,7 @@ class _Tries:
         self._fast = torch.compile(model, backend=self._backend, dynamic=False)
         self._outputs(self._fast)
         self._backend.check_off()
+        self.nothing = self._backend.nothing()
         self._plans = [c.plan for c in self._backend.compiled]
         self._codes = self._coded()
         self.fused = tuple(

@@ -164,7 +164,13 @@ def _compile(
     with stage("plan"):
         off = parts(knobs.off)
         found.plans["plan"] = chosen = plan(
-            rewritten, device.target, device.profile, record, off, device.unavailable(rewritten, knobs)
+            rewritten,
+            device.target,
+            device.profile,
+            record,
+            off,
+            device.unavailable(rewritten, knobs),
+            device.why.rstrip("."),
         )
     debug(knobs, 2, partial(show_plan, chosen))
     if knobs.lock or knobs.race:

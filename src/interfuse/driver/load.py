@@ -78,6 +78,8 @@ def _imported(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
+        if Path(name).is_file():
+            raise OptionError(f"{name} is no .py file: write {FORMS}.") from error
         raise OptionError(
             f"{name} cannot be imported ({error}): run from the folder that holds it, or install it."
         ) from error
@@ -86,8 +88,7 @@ def _imported(name: str) -> ModuleType:
 
 
 def _from_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise OptionError(f"there is no file {path}: check the path before the colon.")
+    _check_file(path, "check the path before the colon")
     name = f"{path.stem}_{short(path.resolve())}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None, path
@@ -105,9 +106,15 @@ def _from_file(path: Path) -> ModuleType:
     return module
 
 
-def _exported(path: Path) -> Case:
+def _check_file(path: Path, remedy: str) -> None:
+    if path.is_dir():
+        raise OptionError(f"{path} is a folder: {remedy}.")
     if not path.is_file():
-        raise OptionError(f"there is no file {path}: check the path.")
+        raise OptionError(f"there is no file {path}: {remedy}.")
+
+
+def _exported(path: Path) -> Case:
+    _check_file(path, "check the path")
     log = logging.getLogger("torch.export")
     level = log.level
     try:

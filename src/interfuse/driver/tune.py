@@ -99,7 +99,8 @@ def tune_model(
     finally:
         store.close()
     found.left = len(todo) - len(found.rows) - found.unsure - found.failed
-    found.warnings = warnings_of([record])
+    nothing = (reason,) if (reason := backend.nothing()) else ()
+    found.warnings = (*nothing, *warnings_of([record]))
     return found
 
 

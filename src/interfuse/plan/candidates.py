@@ -44,13 +44,16 @@ from interfuse.plan.plan import Candidate, KernelStep, LibraryStep, PackStep
 
 T = TypeVar("T")
 
+NO_TARGET = "no kernels are generated for this device"
+"""Why there is no kernel where whoever asks for a plan does not know better."""
+
 
 @dataclass
 class Context:
     """What candidate making needs: the flow, layouts, target (None: no kernels on this device), profile, memo of
     kernels.
 
-    `unavailable` holds the providers that cannot be used here, with the reason.
+    `unavailable` holds the providers that cannot be used here, with the reason; `why` is the reason for no target.
     """
 
     flow: Flow
@@ -69,6 +72,7 @@ class Context:
     spare: dict[int, int] = field(default_factory=dict)
     refused: set[Hashable] = field(default_factory=set)
     named: dict[tuple[int, tuple[str, ...]], tuple[Kernel, Kernel]] = field(default_factory=dict)
+    why: str = NO_TARGET
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -118,7 +122,7 @@ def lowered(work: Work, context: Context, schedule: Schedule | None = None) -> t
     UnsupportedError as of `lower`.
     """
     if context.target is None:
-        raise UnsupportedError("no kernels are generated for this device")
+        raise UnsupportedError(context.why)
     key, leaves = context.likeness.of(work, schedule)
     found = context.lowered.get(key)
     if found is None:

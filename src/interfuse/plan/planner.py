@@ -25,6 +25,7 @@ from interfuse.lower.pack import pack
 from interfuse.lower.target import Target
 from interfuse.plan.attention import Attention, attention_candidates
 from interfuse.plan.candidates import (
+    NO_TARGET,
     Context,
     fused,
     fused_candidate,
@@ -60,15 +61,17 @@ def plan(
     record: Record,
     off: tuple[str, ...] = (),
     unavailable: Mapping[str, str] | None = None,
+    why: str = NO_TARGET,
 ) -> Plan:
     """The plan for `graph` on the device of `profile`.
 
     target       what kernels are generated for; None plans library calls and providers only
     off          region names, or parts of them, that stay on the library path
     unavailable  providers that cannot be used here, with the reason
+    why          the reason where there is no target
     """
     flow = analyse(graph)
-    context = Context(flow, graph.layouts(), target, profile, unavailable or {})
+    context = Context(flow, graph.layouts(), target, profile, unavailable or {}, why=why)
     rejected: list[tuple[frozenset[int], str]] = []
     attended = spelled_out(flow, context.layouts) if profile.kind == "cuda" else {}
     apart = frozenset().union(*attended)
