@@ -164,5 +164,5 @@ def _tuned(
         after = before  # a tie changes nothing
     seconds = [result.times[c.label].median for c in (before, after)]
     label, schedules = asked[after.label]
-    steady = result.times[before.label].spread < UNSURE and result.times[after.label].spread < UNSURE
+    steady = result.times[before.label].doubt < UNSURE and result.times[after.label].doubt < UNSURE
     return Choice(label, schedules, round(seconds[0] / seconds[1], 3), region.name), seconds[0], seconds[1], steady

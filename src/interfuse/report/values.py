@@ -124,7 +124,8 @@ class Rejected:
 class Region:
     """One region: its captured calls and model source lines, every candidate, the choice and the reason for it.
 
-    `before_*` is what eager runs for its calls; `fallback` the error that sent it to the library, or "".
+    `before_*` is what eager runs for its calls; `fallback` the error that sent it to the library, or ""; `busy` says
+    that its race was on a machine too busy to trust it.
     """
 
     subject: str
@@ -139,6 +140,7 @@ class Region:
     reason: str
     rejected: tuple[Rejected, ...] = ()
     fallback: str = ""
+    busy: bool = False
 
     @property
     def choice(self) -> Candidate:
