@@ -18,8 +18,8 @@ from interfuse.ir.graph import Graph, Input, Literal, Output
 from interfuse.ir.index import sym
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.plan.plan import KernelStep, Plan, Region
+from interfuse.tune import bench, trial
 from interfuse.tune import race as race_module
-from interfuse.tune import trial
 from interfuse.tune.bench import Timing
 from interfuse.tune.judge import Error
 from interfuse.tune.race import Result, decide, measured, race, race_plan
@@ -160,7 +160,7 @@ def test_unsure_times_are_used_but_not_stored(monkeypatch: pytest.MonkeyPatch) -
         chosen = race(plan.regions[0], plan.graph, {}, CPU, store, 5.0, record, "key")
         assert chosen.choice.label == "fused"
         assert (store.get("key") is not None) == kept
-        assert chosen.reason == ("4.00x faster than the library" if kept else race_module.BUSY)
+        assert chosen.reason == ("4.00x faster than the library" if kept else bench.BUSY)
         assert record.of("race")[0].facts["busy"] == (not kept)
 
 

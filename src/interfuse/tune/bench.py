@@ -32,6 +32,8 @@ CALM = 0.9
 ENOUGH = 5
 """Samples without waiting that stand for all in a race."""
 
+BUSY = "the machine was too busy to trust these times, which are not kept"
+
 FLUSH_BYTES = 512 << 20
 """Bytes read between runs on CUDA: several times any second-level cache."""
 
@@ -57,6 +59,10 @@ class Timing:
     def doubt(self) -> float:
         """How far the machine was too busy for the time to be trusted: the larger of `spread` and `waited`."""
         return max(self.spread, self.waited)
+
+    def in_us(self) -> dict[str, float]:
+        """The median and its interval in microseconds, as the record holds them."""
+        return {"median_us": self.median * 1e6, "low_us": self.low * 1e6, "high_us": self.high * 1e6}
 
     def mixed(self, other: Timing) -> Timing:
         """Half of both."""

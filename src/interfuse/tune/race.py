@@ -28,7 +28,7 @@ from interfuse.run.launch import Launcher
 from interfuse.run.program import subject
 from interfuse.run.real import real_tensors
 from interfuse.tune import trial
-from interfuse.tune.bench import Timing, compare
+from interfuse.tune.bench import BUSY, Timing, compare
 from interfuse.tune.corrections import note
 from interfuse.tune.judge import WORST, Error, judge
 from interfuse.tune.needs import Needs, kept_to_eagers, needs_of
@@ -44,7 +44,6 @@ UNSURE = 0.5
 """Doubt of a Timing from which on the machine was too busy to trust it in a later process."""
 
 SPENT = "budget spent"
-BUSY = "the machine was too busy to trust these times, which are not kept"
 TOO_BUSY = "The machine was too busy to trust what some regions took: they are measured again when next compiled."
 DYNAMIC = "sizes change between calls and the example does not tell them: not measured"
 
@@ -181,11 +180,8 @@ def _decided(
     record.add(
         "race",
         name,
-        times={
-            k: {"median_us": t.median * 1e6, "low_us": t.low * 1e6, "high_us": t.high * 1e6}
-            for k, t in result.times.items()
-        },
-        errors={k: {"rms": e.rms, "share": e.share} for k, e in result.errors.items()},
+        times={k: t.in_us() for k, t in result.times.items()},
+        errors={k: asdict(e) for k, e in result.errors.items()},
         chosen=region.candidates[chosen].label,
         reason=reason,
         judged=result.judged,
