@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from interfuse.report.figures import WIDTH, figure, to_text
-from interfuse.report.table import MIB, NOT_MEASURED
+from interfuse.report.table import MIB, NOT_JUDGED, NOT_MEASURED
 from interfuse.report.values import Measure, Model
 
 SCHEMA = 1
@@ -50,6 +50,8 @@ class Bench:
         for measure in self.measures:
             table.add_row(measure.name, *_cells(measure, eager))
         yield Padding(table, (0, 0, 1, 4))
+        if any(m.busy for m in self.measures):
+            yield Text("    the machine is busy with other programs: these times say little")
 
 
 def _cells(m: Measure, eager: Measure) -> tuple[str, ...]:
@@ -59,6 +61,6 @@ def _cells(m: Measure, eager: Measure) -> tuple[str, ...]:
         f"{figure(float(m.low_ms or 0))} - {figure(float(m.high_ms or 0))}" if known else "",
         "" if not (m.median_ms and eager.median_ms) else f"{eager.median_ms / m.median_ms:.2f}x",
         "" if m.peak_bytes is None else figure(m.peak_bytes / MIB),
-        "" if m.error_rms is None else f"{m.error_rms:.1e}",
+        NOT_JUDGED if m.random else "" if m.error_rms is None else f"{m.error_rms:.1e}",
         "" if m.launches is None else str(m.launches),
     )
