@@ -41,7 +41,8 @@ class Bench:
     def _parts(self) -> Iterator[RenderableType]:
         m = self.model
         torch = f"torch {m.torch}" if m.torch else ""
-        parts = (m.name, m.batch, m.dtype, m.device_name or m.device, torch)
+        busy = "the machine is busy: times say little" if any(one.busy for one in self.measures) else ""
+        parts = (m.name, m.batch, m.dtype, m.device_name or m.device, torch, busy)
         yield Text(f"\n  {' · '.join(filter(None, parts))}\n", style="bold")
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
         for k, heading in enumerate(HEADINGS):
@@ -50,8 +51,6 @@ class Bench:
         for measure in self.measures:
             table.add_row(measure.name, *_cells(measure, eager))
         yield Padding(table, (0, 0, 1, 4))
-        if any(m.busy for m in self.measures):
-            yield Text("    the machine is busy with other programs: these times say little")
 
 
 def _cells(m: Measure, eager: Measure) -> tuple[str, ...]:

@@ -118,7 +118,7 @@ def _totals_table(totals: Totals, measures: tuple[Measure, ...]) -> Table:
         *((p.name, "right") for p in peers),
         ("note", "left"),
     )
-    eager = next((m for m in measures if m.name == "eager"), Measure("eager"))
+    eager, ours = (next((m for m in measures if m.name == n), Measure(n)) for n in ("eager", "interfuse"))
 
     def add(
         name: str, change: Change, unit: str, scale: float, gain: str, note: str, peer: list[str] | None = None
@@ -151,7 +151,6 @@ def _totals_table(totals: Totals, measures: tuple[Measure, ...]) -> Table:
         [f"{_or_not(p.median_ms, ' ms')} {_times(Change(eager.median_ms, p.median_ms))}".rstrip() for p in peers],
     )
     add("predicted", t.predicted_us, " ms", 1e3, _times(t.predicted_us), "cost model, all regions")
-    ours = next((m for m in measures if m.name == "interfuse"), Measure("interfuse"))
     table.add_row(
         "error, rms",
         *map(_error, (eager, ours)),
