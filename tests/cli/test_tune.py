@@ -73,6 +73,11 @@ def test_winners_are_stored_locked_and_taken_without_measuring(folder: Path, mon
         torch._dynamo.reset()
         ledger = interfuse.explain(function, (x,), measure=False, **options)
         assert said in str(ledger.to_json())
+        (row,), (region,) = ledger.rows, ledger.regions
+        times = locked[key].times
+        assert row.measured_us.after == pytest.approx(times[region.choice.label].median * 1e6)
+        assert row.measured_us.before == pytest.approx(times[region.library.label].median * 1e6)
+        assert None not in (row.of_ceiling, row.error_ratio, region.choice.low_us) and row.decision != "kept"
         assert "fallback" not in str(ledger.to_json()) or "measured again" not in str(ledger.to_json())
 
 
@@ -109,6 +114,10 @@ WRONG: tuple[dict[str, object], ...] = (
     {"schedules": [{"streamed": "yes"}]},
     {"schedules": [{"wraps": 4}]},
     {"schedules": 3},
+    {"times": 3},
+    {"times": {"fused: map": {"median": 1e-5}}},
+    {"times": {"fused: map": {"median": -1.0, "low": 1.0, "high": 1.0, "runs": 9}}},
+    {"errors": {"fused: map": 3}},
 )
 
 
@@ -150,6 +159,29 @@ def test_a_choice_that_no_kernel_can_have_is_told_of(folder: Path, schedules: As
         ledger = interfuse.explain(function, (x,), measure=False, lock="lock.json")
     assert "cannot be had" in str(ledger.warnings) and not ledger.fallbacks
     assert "predicted" in ledger.regions[0].reason
+
+
+def test_a_library_call_that_was_chosen_still_has_what_it_was_chosen_from(folder: Path) -> None:
+    assert invoke("tune", "tune_models:columns", "--lock", "lock.json").exit_code == 0
+    ((key, choice),) = read_lock("lock.json").items()
+    library = next(label for label in choice.times if label.startswith("library"))
+    kept = Choice(library, (), 1.0, "by hand", choice.times, choice.errors)
+    old = Choice(library, (), 1.0, "by hand")
+    for one in (kept, old):  # lock files of before say nothing of times
+        text = lock_text({key: one})
+        if one is old:
+            value = json.loads(text)
+            del value["regions"][key]["times"], value["regions"][key]["errors"]
+            text = json.dumps(value)
+        (folder / "lock.json").write_text(text)
+        assert read_lock("lock.json") == {key: one}
+        torch._dynamo.reset()
+        ledger = interfuse.explain(*_model(), measure=False, race=False, lock="lock.json")
+        (region,) = ledger.regions
+        assert (region.decision, region.choice.label) == ("library", library)
+        others = [c for c in region.candidates if c is not region.choice]
+        assert others and all((c.median_us is not None) == (one is kept and c.label in choice.times) for c in others)
+        assert (region.choice.median_us is not None) == (one is kept)
 
 
 def test_a_lock_file_of_elsewhere_is_told_of(folder: Path) -> None:

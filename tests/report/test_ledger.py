@@ -11,6 +11,7 @@ from rich.console import Console
 
 from interfuse.base.errors import OptionError
 from interfuse.base.record import Record
+from interfuse.report.bench import Bench
 from interfuse.report.figures import figure
 from interfuse.report.ledger import Ledger, ledger
 from interfuse.report.values import Change
@@ -218,3 +219,36 @@ def test_the_json_form_is_the_documented_one(whole: Ledger) -> None:
 )
 def test_figures_read_well(value: float, text: str) -> None:
     assert figure(value) == text
+
+
+def test_a_busy_machine_and_random_numbers_are_said() -> None:
+    def shown(**facts: object) -> tuple[str, str]:
+        record = Record()
+        for name in ("eager", "interfuse"):
+            mine = facts if name == "interfuse" else {}
+            about = {"median_ms": 2.0, "low_ms": 1.9, "high_ms": 2.1, "runs": 30, "error_rms": 1e-7, **mine}
+            record.add("measure", name, **about)
+        found = ledger([record])
+        beside = Bench(found.model, found.measures)
+        return " ".join(str(found).split()), str(beside)
+
+    for text in shown():
+        assert "busy" not in text and "not judged" not in text
+    for facts, share in (({"high_ms": 99.0}, "more than 100"), ({"waited": 0.5}, "5.0")):
+        whole, beside = shown(**facts)
+        assert f"median of 30, interleaved, +-{share} %: the machine is busy" in whole
+        assert "the machine is busy: times say little" in beside
+    for text in shown(error_rms=None, random=True):
+        assert "not judged: random" in text and "1.0e-07" in text
+
+
+def test_a_race_on_a_busy_machine_shows_no_missed_predictions() -> None:
+    for busy in (False, True):
+        record = Record()
+        ways = [candidate("fused", "row", 1, 4.5, 210.0), candidate("library", "library", 2, 7.5, 610.0)]
+        subject = add_region(record, 0, "a", ["aten.add.Tensor"], (2, 7.5), ways, 0, "predicted")
+        times = {"fused": {"median_us": 9e3, "low_us": 9e3, "high_us": 9e3}}
+        record.add("race", subject, times=times, errors={}, chosen="fused", reason="why", busy=busy)
+        found = ledger([record])
+        assert found.regions[0].busy == busy
+        assert ("beyond their error bars" in found.region("a")) != busy

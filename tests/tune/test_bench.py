@@ -9,6 +9,7 @@ import torch
 
 from interfuse.tune import bench
 from interfuse.tune.bench import Timing, compare, summary
+from interfuse.tune.race import UNSURE
 
 
 def test_the_interval_stands_around_the_median() -> None:
@@ -28,9 +29,9 @@ def test_overlap() -> None:
 def test_contenders_take_turns_and_the_first_one_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     turns: list[str] = []
 
-    def timer(label: str) -> float:
+    def timer(label: str) -> tuple[float, bool]:
         turns.append(label)
-        return float(len(turns))
+        return float(len(turns)), False
 
     monkeypatch.setattr(bench, "_host_timer", lambda contenders: timer)
     found = compare(dict.fromkeys("abc", lambda: None), rounds=4)
@@ -53,7 +54,7 @@ def test_a_stall_within_a_burst_of_short_work_does_not_count(monkeypatch: pytest
 def test_rounds_go_on_while_times_are_unsteady(monkeypatch: pytest.MonkeyPatch) -> None:
     for values, runs in (([1.0], 5), ([1.0, 2.0], bench.MOST_ROUNDS)):
         turn = itertools.cycle(values)
-        monkeypatch.setattr(bench, "_host_timer", lambda contenders, turn=turn: lambda label: next(turn))
+        monkeypatch.setattr(bench, "_host_timer", lambda contenders, turn=turn: lambda label: (next(turn), False))
         assert compare({"a": print}, rounds=5, seconds=100.0)["a"].runs == runs
         assert compare({"a": print}, rounds=5)["a"].runs == 5
 
@@ -61,6 +62,37 @@ def test_rounds_go_on_while_times_are_unsteady(monkeypatch: pytest.MonkeyPatch) 
 def test_a_spent_budget_ends_the_rounds_after_three() -> None:
     found = compare({"a": lambda: None, "b": lambda: None}, rounds=50, seconds=0.0)
     assert {t.runs for t in found.values()} == {3}
+
+
+def test_a_race_leaves_out_samples_that_waited_for_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = itertools.cycle([(9.0, True), (1.0, False), (9.0, True)])
+    monkeypatch.setattr(bench, "_host_timer", lambda contenders: lambda label: next(turn))
+    assert compare({"a": print}, rounds=15, seconds=100.0)["a"] == Timing(1.0, 1.0, 1.0, 5)
+    whole = compare({"a": print}, rounds=15)["a"]
+    assert (whole.median, whole.runs, whole.waited) == (9.0, 15, 10 / 15)
+    turn = itertools.cycle([(9.0, True), (1.0, False), (9.0, True)])
+    few = compare({"a": print}, rounds=50, seconds=0.0)["a"]
+    assert (few.runs, few.waited) == (3, 2 / 3)
+    assert few.doubt >= UNSURE and few.doubt == few.spread == 8 / 9
+
+
+def test_where_all_samples_waited_the_race_goes_on_and_the_time_is_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "_host_timer", lambda contenders: lambda label: (1.0, True))
+    found = compare({"a": print}, rounds=5, seconds=100.0)["a"]
+    assert (found.runs, found.waited, found.spread, found.doubt) == (bench.MOST_ROUNDS, 1.0, 0.0, 1.0)
+
+
+def test_a_thread_that_does_not_run_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    clocks = {"perf_counter": 0.0, "thread_time": 0.0}
+    for name in clocks:
+        monkeypatch.setattr(bench.time, name, lambda name=name: clocks[name])
+
+    def work(share: float) -> None:
+        clocks["perf_counter"] += 0.01
+        clocks["thread_time"] += 0.01 * share
+
+    found = compare({"runs": lambda: work(0.95), "waits": lambda: work(0.85)}, rounds=4)
+    assert {label: t.waited for label, t in found.items()} == {"runs": 0.0, "waits": 1.0}
 
 
 @pytest.mark.gpu
@@ -74,3 +106,4 @@ def test_on_cuda_work_is_replayed_and_what_cannot_be_captured_runs_plainly() -> 
 
 def test_half_of_two_timings() -> None:
     assert Timing(2.0, 1.0, 3.0, 9).mixed(Timing(4.0, 3.0, 7.0, 6)) == Timing(3.0, 2.0, 5.0, 6)
+    assert Timing(2.0, 2.0, 2.0, 9).mixed(Timing(2.0, 2.0, 2.0, 9, 0.5)).doubt == 0.5

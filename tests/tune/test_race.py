@@ -18,8 +18,8 @@ from interfuse.ir.graph import Graph, Input, Literal, Output
 from interfuse.ir.index import sym
 from interfuse.ir.layout import Layout, contiguous
 from interfuse.plan.plan import KernelStep, Plan, Region
+from interfuse.tune import bench, trial
 from interfuse.tune import race as race_module
-from interfuse.tune import trial
 from interfuse.tune.bench import Timing
 from interfuse.tune.judge import Error
 from interfuse.tune.race import Result, decide, measured, race, race_plan
@@ -153,11 +153,29 @@ def test_one_region_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_unsure_times_are_used_but_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, _ = fused_plan()
-    for width, kept in ((0.1, True), (0.9, False)):
-        monkeypatch.setattr(race_module, "measured", lambda *args, w=width: result(at(4, w), fused=at(1, w)))
-        store = Store(None)
-        assert race(plan.regions[0], plan.graph, {}, CPU, store, 5.0, Record(), "key").choice.label == "fused"
+    for width, waited, kept in ((0.1, 0.4, True), (0.9, 0.0, False), (0.1, 0.5, False)):
+        library = replace(at(4, width), waited=waited)
+        monkeypatch.setattr(race_module, "measured", lambda *args, w=width, t=library: result(t, fused=at(1, w)))
+        store, record = Store(None), Record()
+        chosen = race(plan.regions[0], plan.graph, {}, CPU, store, 5.0, record, "key")
+        assert chosen.choice.label == "fused"
         assert (store.get("key") is not None) == kept
+        assert chosen.reason == ("4.00x faster than the library" if kept else bench.BUSY)
+        assert record.of("race")[0].facts["busy"] == (not kept)
+
+
+def test_a_busy_machine_is_told_of_once_and_corrects_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, _ = fused_plan()
+    waited = result(replace(at(4), waited=0.8), fused=replace(at(1), waited=0.8))
+    monkeypatch.setattr(race_module, "measured", lambda *args: waited)
+    twice = replace(plan, regions=(*plan.regions, replace(plan.regions[0], key="another")))
+    with knobs.override(cache_dir=tmp_path) as given:
+        record = Record()
+        race_plan(twice, {}, CPU, "d", given, record, probe_key="here")
+        assert [e.facts["error"] for e in record.of("warning")] == [race_module.TOO_BUSY]
+        store = Store(tmp_path / "results.sqlite")
+        assert not store.under("")
+        store.close()
 
 
 def test_stored_nonsense_is_measured_again() -> None:
@@ -165,6 +183,9 @@ def test_stored_nonsense_is_measured_again() -> None:
     assert Result.from_json(None) is None
     full = Result({"a": at(1)}, {"a": Error(0.1, 0.2)}, {"b": "why"}, "eager")
     assert Result.from_json(full.to_json()) == full
+    old = full.to_json()
+    del old["times"]["a"]["waited"]
+    assert Result.from_json(old) is None  # of when nobody looked whether the machine was busy
 
 
 def test_sizes_that_change_are_not_measured() -> None:

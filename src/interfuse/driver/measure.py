@@ -2,7 +2,8 @@
 contender.
 
 All contenders run in this process on the same inputs, interleaved, after warm-up. Errors are against a float64 run of
-the model; where it has none (a half-only operator, say) the error stays unmeasured.
+the model; where it has none (a half-only operator, say) the error stays unmeasured. A model that draws random numbers
+(dropout in training) has the same seed each time; who draws other numbers from it than the float64 run is not judged.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from interfuse.driver.compiler import Watcher
 from interfuse.driver.exact import exact_outputs, tensors_of
 from interfuse.run.memory import peak_bytes
 from interfuse.tune.bench import compare
+
+SEED = 20
 
 PEERS: Mapping[str, Mapping[str, Any]] = {"inductor": {"backend": "inductor", "dynamic": False}}
 """Other compilers by name, with their arguments of torch.compile."""
@@ -48,8 +51,11 @@ def measure_model(
         contenders[peer] = torch.compile(model, **PEERS[peer])
     calls = {label: _bound(f, inputs, kwargs) for label, f in contenders.items()}
     _tell(watch, "float64 run")
-    exact = exact_outputs(model, inputs, kwargs)
-    errors = {label: _error(call(), exact) for label, call in calls.items()}
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        draws = _draws(calls["eager"], device)
+        exact = _seeded(partial(exact_outputs, model, inputs, kwargs), SEED)
+        errors = {label: _error(_seeded(call, SEED), exact) for label, call in calls.items()}
+        others = {label: _error(_seeded(call, SEED + 1), exact) for label, call in calls.items() if draws}
     _tell(watch, "timing")
     told = None if watch is None else partial(watch, "timing")
     timings = compare(calls, device=device, rounds=rounds, told=told)
@@ -66,9 +72,11 @@ def measure_model(
             low_ms=t.low * 1e3,
             high_ms=t.high * 1e3,
             runs=t.runs,
+            waited=t.waited,
             launches=launches(call, device),
             peak_bytes=peak_bytes(call),
-            error_rms=errors[label],
+            error_rms=None if (random := _unlike(errors[label], others.get(label))) else errors[label],
+            random=random,
         )
     return record
 
@@ -86,6 +94,27 @@ def named(model: Callable[..., Any], inputs: tuple[Any, ...], kwargs: Mapping[st
         batch=_batch(inputs, kwargs),
     )
     return record
+
+
+def _seeded(call: Callable[[], Any], seed: int) -> Any:
+    torch.manual_seed(seed)
+    return call()
+
+
+def _unlike(error: float | None, other: float | None) -> bool:
+    """True where an error with the float64 run's seed is about as large as with another: the numbers differ."""
+    return error is not None and other is not None and not error < other / 4
+
+
+def _draws(call: Callable[[], Any], device: torch.device) -> bool:
+    """True where the call takes numbers from PyTorch's generators."""
+
+    def states() -> list[torch.Tensor]:
+        return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+
+    before = states()
+    call()
+    return not all(map(torch.equal, before, states()))
 
 
 def _tell(watch: Watcher | None, what: str) -> None:

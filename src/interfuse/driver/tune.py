@@ -164,6 +164,10 @@ def _tuned(
     if result.times[after.label].overlaps(result.times[before.label]):
         after = before  # a tie changes nothing
     seconds = [result.times[c.label].median for c in (before, after)]
+    told = {c.label for c in (*untuned.candidates, after)}  # of other schedules the ledger says nothing
+    times = {k: t for k, t in result.times.items() if k in told}
+    errors = {k: e for k, e in result.errors.items() if k in told}
     label, schedules = asked[after.label]
-    steady = result.times[before.label].spread < UNSURE and result.times[after.label].spread < UNSURE
-    return Choice(label, schedules, round(seconds[0] / seconds[1], 3), region.name), seconds[0], seconds[1], steady
+    steady = result.times[before.label].doubt < UNSURE and result.times[after.label].doubt < UNSURE
+    choice = Choice(label, schedules, round(seconds[0] / seconds[1], 3), region.name, times, errors)
+    return choice, seconds[0], seconds[1], steady

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from interfuse.report.figures import WIDTH, figure, to_text
-from interfuse.report.table import MIB, NOT_MEASURED
+from interfuse.report.table import MIB, NOT_JUDGED, NOT_MEASURED
 from interfuse.report.values import Measure, Model
 
 SCHEMA = 1
@@ -41,7 +41,8 @@ class Bench:
     def _parts(self) -> Iterator[RenderableType]:
         m = self.model
         torch = f"torch {m.torch}" if m.torch else ""
-        parts = (m.name, m.batch, m.dtype, m.device_name or m.device, torch)
+        busy = "the machine is busy: times say little" if any(one.busy for one in self.measures) else ""
+        parts = (m.name, m.batch, m.dtype, m.device_name or m.device, torch, busy)
         yield Text(f"\n  {' · '.join(filter(None, parts))}\n", style="bold")
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
         for k, heading in enumerate(HEADINGS):
@@ -59,6 +60,6 @@ def _cells(m: Measure, eager: Measure) -> tuple[str, ...]:
         f"{figure(float(m.low_ms or 0))} - {figure(float(m.high_ms or 0))}" if known else "",
         "" if not (m.median_ms and eager.median_ms) else f"{eager.median_ms / m.median_ms:.2f}x",
         "" if m.peak_bytes is None else figure(m.peak_bytes / MIB),
-        "" if m.error_rms is None else f"{m.error_rms:.1e}",
+        NOT_JUDGED if m.random else "" if m.error_rms is None else f"{m.error_rms:.1e}",
         "" if m.launches is None else str(m.launches),
     )

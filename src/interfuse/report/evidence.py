@@ -34,7 +34,8 @@ def lines(region: Region, account: Account) -> Iterator[str]:
     if choice.parts:
         times = ", ".join(f"{name} {figure(us)}" for name, us in choice.parts if us)
         yield f"predicted, us: {times}; {choice.bound} takes longest{_corrected(choice)}"
-    if missed := [c.label for c in region.candidates if c.missed]:
+    missed = [] if region.busy else [c.label for c in region.candidates if c.missed]
+    if missed:
         yield f"predictions beyond their error bars: {'; '.join(missed)}"
 
 

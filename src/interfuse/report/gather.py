@@ -139,6 +139,7 @@ def _region(event: Event, race: dict[str, Any], failed: dict[str, str], counted:
         reason,
         rejected,
         fallback,
+        bool(race.get("busy")),
     )
 
 

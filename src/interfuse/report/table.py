@@ -19,6 +19,7 @@ from interfuse.report.values import FREE_VIEWS, Account, Candidate, Change, Meas
 
 ROOMY = 105  # columns from which decisions stand beside their rows
 NOT_MEASURED = "not measured"
+NOT_JUDGED = "not judged: random"
 MIB = 2**20
 
 
@@ -117,7 +118,7 @@ def _totals_table(totals: Totals, measures: tuple[Measure, ...]) -> Table:
         *((p.name, "right") for p in peers),
         ("note", "left"),
     )
-    eager = next((m for m in measures if m.name == "eager"), Measure("eager"))
+    eager, ours = (next((m for m in measures if m.name == n), Measure(n)) for n in ("eager", "interfuse"))
 
     def add(
         name: str, change: Change, unit: str, scale: float, gain: str, note: str, peer: list[str] | None = None
@@ -152,9 +153,9 @@ def _totals_table(totals: Totals, measures: tuple[Measure, ...]) -> Table:
     add("predicted", t.predicted_us, " ms", 1e3, _times(t.predicted_us), "cost model, all regions")
     table.add_row(
         "error, rms",
-        *map(_scientific, (t.error_rms.before, t.error_rms.after)),
+        *map(_error, (eager, ours)),
         _ratio(t.error_rms.ratio),
-        *(_scientific(p.error_rms) for p in peers),
+        *map(_error, peers),
         "against float64",
     )
     add(
@@ -169,6 +170,10 @@ def _totals_table(totals: Totals, measures: tuple[Measure, ...]) -> Table:
     return table
 
 
+def _error(measure: Measure) -> str:
+    return NOT_JUDGED if measure.random else _scientific(measure.error_rms)
+
+
 def _scientific(value: float | None) -> str:
     return NOT_MEASURED if value is None else f"{value:.1e}"
 
@@ -178,8 +183,10 @@ def _timing_note(measures: tuple[Measure, ...]) -> str:
     timed = [m for m in measures if m.median_ms is not None and m.runs]
     if not timed:
         return ""
-    spread = max(((m.high_ms or 0) - (m.low_ms or 0)) / (2 * m.median_ms) for m in timed if m.median_ms)
-    return f"median of {min(m.runs or 0 for m in timed)}, interleaved, +-{100 * spread:.1f} %"
+    spread = max(m.spread for m in timed)
+    share = f"{100 * spread:.1f}" if spread <= 1 else "more than 100"
+    busy = ": the machine is busy" if any(m.busy for m in timed) else ""
+    return f"median of {min(m.runs or 0 for m in timed)}, interleaved, +-{share} %{busy}"
 
 
 def _rows_table(rows: tuple[Row, ...], roomy: bool) -> Table:

@@ -52,7 +52,11 @@ class Model:
 
 @dataclass(frozen=True)
 class Measure:
-    """One contender measured as a whole: milliseconds a call, launches seen by the profiler, peak bytes, rms error."""
+    """One contender measured as a whole: milliseconds a call, launches seen by the profiler, peak bytes, rms error.
+
+    In the share `waited` of its runs other programs had the processor. The error is not judged where it draws other
+    `random` numbers than the float64 run.
+    """
 
     name: str
     median_ms: float | None = None
@@ -62,6 +66,18 @@ class Measure:
     launches: int | None = None
     peak_bytes: int | None = None
     error_rms: float | None = None
+    random: bool = False
+    waited: float = 0.0
+
+    @property
+    def spread(self) -> float:
+        """Half the 95% interval as a share of the median; 0 where nothing was timed."""
+        return ((self.high_ms or 0) - (self.low_ms or 0)) / (2 * self.median_ms) if self.median_ms else 0.0
+
+    @property
+    def busy(self) -> bool:
+        """True where the machine was too busy for the time to say much."""
+        return self.spread > 1 or self.waited >= 0.5
 
 
 @dataclass(frozen=True)
@@ -124,7 +140,8 @@ class Rejected:
 class Region:
     """One region: its captured calls and model source lines, every candidate, the choice and the reason for it.
 
-    `before_*` is what eager runs for its calls; `fallback` the error that sent it to the library, or "".
+    `before_*` is what eager runs for its calls; `fallback` the error that sent it to the library, or ""; `busy` says
+    that its race was on a machine too busy to trust it.
     """
 
     subject: str
@@ -139,6 +156,7 @@ class Region:
     reason: str
     rejected: tuple[Rejected, ...] = ()
     fallback: str = ""
+    busy: bool = False
 
     @property
     def choice(self) -> Candidate:

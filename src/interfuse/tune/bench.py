@@ -3,7 +3,8 @@
 The contenders take turns, so that what disturbs the machine disturbs all of them; a first lap warms caches, workspaces
 and just-in-time compilers and is not counted. On CUDA each contender is replayed as a CUDA graph where it can be
 captured, and the second-level cache is filled with other data by reading, not by writing: dirty lines would be charged
-to whoever comes next.
+to whoever comes next. On a CPU a sample tells whether its thread waited for a processor, which other programs had:
+races leave such samples out.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -25,29 +26,49 @@ STEADY, MOST_ROUNDS = 0.1, 60
 BURST_SECONDS = 2e-4
 """Short work is run again within one sample until about this much time has passed."""
 
+CALM = 0.9
+"""The share of a sample's time that its thread must have run for, lest it waited for a processor."""
+
+ENOUGH = 5
+"""Samples without waiting that stand for all in a race."""
+
+BUSY = "the machine was too busy to trust these times, which are not kept"
+
 FLUSH_BYTES = 512 << 20
 """Bytes read between runs on CUDA: several times any second-level cache."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one run: the median with its 95% interval, from `runs` runs."""
+    """Seconds of one run: the median with its 95% interval, from `runs` runs, in the share `waited` of which other
+    programs had the processor.
+    """
 
     median: float
     low: float
     high: float
     runs: int
+    waited: float = 0.0
 
     @property
     def spread(self) -> float:
         """Width of the interval as a share of the median."""
         return (self.high - self.low) / self.median if self.median else 0.0
 
+    @property
+    def doubt(self) -> float:
+        """How far the machine was too busy for the time to be trusted: the larger of `spread` and `waited`."""
+        return max(self.spread, self.waited)
+
+    def in_us(self) -> dict[str, float]:
+        """The median and its interval in microseconds, as the record holds them."""
+        return {"median_us": self.median * 1e6, "low_us": self.low * 1e6, "high_us": self.high * 1e6}
+
     def mixed(self, other: Timing) -> Timing:
         """Half of both."""
         halves = ((getattr(self, n) + getattr(other, n)) / 2 for n in ("median", "low", "high"))
         median, low, high = halves
-        return Timing(median, low, high, min(self.runs, other.runs))
+        return Timing(median, low, high, min(self.runs, other.runs), max(self.waited, other.waited))
 
     def overlaps(self, other: Timing) -> bool:
         """True where the two intervals share a point, so that neither is known to be faster."""
@@ -78,13 +99,14 @@ def compare(
     there the second-level cache holds other data before each, or with `cold=False` what the contender left there.
 
     With `seconds` given, fewer rounds (but at least three) once they are spent, and more, up to MOST_ROUNDS, while
-    there is time and a Timing is not steady. What a contender returns is dropped before the next one runs. `told` hears
-    how many of how many rounds are done.
+    there is time and a Timing is not steady; samples whose thread waited for a processor are then left out where ENOUGH
+    others are. What a contender returns is dropped before the next one runs. `told` hears how many of how many rounds
+    are done.
     """
     device = torch.device(device)
     began = time.perf_counter()
     timer = _cuda_timer(contenders, device, replay, cold) if device.type == "cuda" else _host_timer(contenders)
-    samples: dict[str, list[float]] = {label: [] for label in contenders}
+    samples: dict[str, list[tuple[float, bool]]] = {label: [] for label in contenders}
     labels = list(contenders)
     most = rounds if seconds is None else max(rounds, MOST_ROUNDS)
     for number in range(most):
@@ -97,13 +119,26 @@ def compare(
             continue
         if time.perf_counter() - began > seconds:
             break
-        if number + 1 >= rounds and all(summary(found).spread < STEADY for found in samples.values()):
+        if number + 1 >= rounds and all(_calmly(found).doubt < STEADY for found in samples.values()):
             break
-    return {label: summary(found) for label, found in samples.items()}
+    return {label: _all(found) if seconds is None else _calmly(found) for label, found in samples.items()}
 
 
-def _host_timer(contenders: Mapping[str, Work]) -> Callable[[str], float]:
-    """Seconds of one run by the clock: the median of a burst of runs, so that one stall within it does not count."""
+def _all(samples: Sequence[tuple[float, bool]]) -> Timing:
+    return replace(summary([s for s, _ in samples]), waited=sum(waited for _, waited in samples) / len(samples))
+
+
+def _calmly(samples: Sequence[tuple[float, bool]]) -> Timing:
+    """The Timing of those samples that did not wait, or of all where these are not ENOUGH."""
+    calm = [s for s in samples if not s[1]]
+    return _all(calm if len(calm) >= ENOUGH else samples)
+
+
+def _host_timer(contenders: Mapping[str, Work]) -> Callable[[str], tuple[float, bool]]:
+    """Seconds of one run by the clock: the median of a burst of runs, so that one stall within it does not count; and
+    whether the burst waited for a processor. A thread waits for its helpers by spinning or asleep: where these have
+    none, it soon sleeps, or loses its own, and shows it too.
+    """
 
     def once(work: Work) -> float:
         began = time.perf_counter()
@@ -114,19 +149,26 @@ def _host_timer(contenders: Mapping[str, Work]) -> Callable[[str], float]:
     for label, work in contenders.items():
         quickest = min(once(work) for _ in range(3))
         bursts[label] = max(1, min(25, int(BURST_SECONDS / max(quickest, 1e-7))))
-    return lambda label: statistics.median(once(contenders[label]) for _ in range(bursts[label]))
+
+    def timer(label: str) -> tuple[float, bool]:
+        began, ran = time.perf_counter(), time.thread_time()
+        seconds = statistics.median(once(contenders[label]) for _ in range(bursts[label]))
+        ran, took = time.thread_time() - ran, time.perf_counter() - began
+        return seconds, ran < CALM * took
+
+    return timer
 
 
 def _cuda_timer(
     contenders: Mapping[str, Work], device: torch.device, replay: bool, cold: bool
-) -> Callable[[str], float]:
+) -> Callable[[str], tuple[float, bool]]:
     """Seconds of one run by events on the current stream, after a read of FLUSH_BYTES or after a run."""
     with torch.cuda.device(device):
         ready = {label: _replayed(work) if replay else work for label, work in contenders.items()}
         filler = torch.ones(FLUSH_BYTES // 4, device=device)  # floats: the sum of integers writes them again, wider
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
-    def timer(label: str) -> float:
+    def timer(label: str) -> tuple[float, bool]:
         with torch.cuda.device(device):
             if cold:
                 filler.sum()
@@ -136,7 +178,7 @@ def _cuda_timer(
             ready[label]()
             end.record()
             end.synchronize()
-            return start.elapsed_time(end) * 1e-3
+            return start.elapsed_time(end) * 1e-3, False
 
     return timer
 

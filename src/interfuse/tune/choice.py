@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ from interfuse.plan.plan import Plan, Region
 from interfuse.plan.schedules import Asked, Place, label_of, rescheduled
 from interfuse.run.program import subject
 from interfuse.tune import trial
+from interfuse.tune.bench import Timing
+from interfuse.tune.judge import Error
 
 VERSION = 1
 """Of the lock file's form."""
@@ -32,18 +34,23 @@ VERSION = 1
 @dataclass(frozen=True)
 class Choice:
     """What won a region: a candidate of the plan, its kernels' schedules, how many times faster than what would run
-    untuned, and the region's name for readers.
+    untuned, and the region's name for readers; by label what was measured of it and of the plan's own candidates, which
+    lock files of before do not have.
     """
 
     candidate: str
     asked: Asked = ()
     gain: float = 1.0
     region: str = ""
+    times: Mapping[str, Timing] = field(default_factory=dict)
+    errors: Mapping[str, Error] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The choice as JSON values."""
         schedules = [None if s is None else s.to_json() for s in self.asked]
-        return {"candidate": self.candidate, "schedules": schedules, "gain": self.gain, "region": self.region}
+        times, errors = ({k: asdict(v) for k, v in of.items()} for of in (self.times, self.errors))
+        named = {"candidate": self.candidate, "schedules": schedules, "gain": self.gain, "region": self.region}
+        return {**named, "times": times, "errors": errors}
 
     @staticmethod
     def from_json(value: Any) -> Choice | None:
@@ -51,7 +58,11 @@ class Choice:
         try:
             asked = tuple(None if s is None else Schedule.from_json(s) for s in value["schedules"])
             gain = float(value["gain"])
-            return Choice(str(value["candidate"]), asked, gain, str(value["region"])) if 0 < gain < math.inf else None
+            times = {str(k): Timing(**t) for k, t in value.get("times", {}).items()}
+            errors = {str(k): Error(**e) for k, e in value.get("errors", {}).items()}
+            found = Choice(str(value["candidate"]), asked, gain, str(value["region"]), times, errors)
+            numbers = [gain, *(n for t in times.values() for n in (t.median, t.low, t.high))]
+            return found if all(0 < n < math.inf for n in numbers) else None
         except (KeyError, TypeError, ValueError, AttributeError):
             return None
 
@@ -146,7 +157,13 @@ def _chosen(region: Region, choice: Choice, place: Place, origin: str, subject: 
     own = {**listed[base.label], "label": label, "predicted_us": winner.estimate.seconds * 1e6}
     is_library = winner is region.library
     candidates = (winner,) if is_library else (winner, region.library)
-    facts = [own] if is_library else [own, listed[region.library.label]]
+    # What else was considered has no kernel here, but stays in the ledger.
+    rest = {c.label: None for c in (*candidates, *region.candidates) if c.label != label}
     reason = f"{origin}: {choice.gain:.2f}x what runs untuned"
+    facts = [own, *(listed[k] for k in rest)]
     record.add("region", subject, **{**told, "candidates": facts, "chosen": 0, "reason": reason})
+    if choice.times:
+        times = {k: t.in_us() for k, t in choice.times.items()}
+        errors = {k: asdict(e) for k, e in choice.errors.items()}
+        record.add("race", subject, times=times, errors=errors, chosen=label, reason=reason, stored=True)
     return replace(region, candidates=candidates, chosen=0, reason=reason, settled=True)

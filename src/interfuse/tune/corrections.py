@@ -25,6 +25,9 @@ from interfuse.tune.bench import Timing
 LEAST = 5
 """Measured candidates of a family below which its predictions are left alone."""
 
+VERSION = 2
+"""Rises where what is measured changes: what was kept before is not read then."""
+
 BOUND = 2.0
 """Most that predictions are multiplied or divided by."""
 
@@ -75,4 +78,4 @@ def _family(candidate: Candidate) -> str:
 
 def _prefix(key: str) -> str:
     """Under what the store keeps what was measured of predictions by the numbers that the cost model has now."""
-    return f"{PREDICTED}{short(repr(FITTED))} on {key}/"
+    return f"{PREDICTED}{short(repr(FITTED), str(VERSION))} on {key}/"

@@ -25,6 +25,7 @@ from interfuse.run.memory import host_need
 from interfuse.run.program import subject
 from interfuse.run.real import real_tensors
 from interfuse.tune import trial
+from interfuse.tune.bench import BUSY
 
 Needs = Mapping[str, Need]
 """What candidates of a region need, by their labels."""
@@ -71,7 +72,8 @@ def _tell(record: Record, name: str, region: Region) -> None:
     """Record that the region keeps to its captured calls."""
     raced = next((e.facts for e in reversed(record.of("race")) if e.subject == name), None)
     if raced is not None:
-        record.add("race", name, **{**raced, "chosen": region.choice.label, "reason": region.reason})
+        reason = f"{region.reason}; {BUSY}" if raced.get("busy") else region.reason
+        record.add("race", name, **{**raced, "chosen": region.choice.label, "reason": reason})
         return
     told = next(e.facts for e in reversed(record.of("region")) if e.subject == name)
     chosen = next(k for k, c in enumerate(told["candidates"]) if c["label"] == region.choice.label)

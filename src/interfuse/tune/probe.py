@@ -47,7 +47,7 @@ TIMES, MEETINGS, APPLIED = 33, 65, 24
 """How often the kernel of one element runs in a row, all programs meet, and an operator is applied to an element."""
 
 TRIES, UNSURE = 4, 0.5
-"""How often a time is taken whose spread is above UNSURE."""
+"""How often a time is taken whose doubt is above UNSURE."""
 
 LEAST = 1e-7
 """Seconds below which a difference of two times is noise."""
@@ -175,14 +175,16 @@ class _Bench:
         found: dict[str, float] = {}
         for _ in range(TRIES):
             timed = compare({n: c for n, c in calls.items() if n not in found}, self._device, ROUNDS)
-            sure = {n: t.median for n, t in timed.items() if t.spread < UNSURE or self._device.type != "cpu"}
+            sure = {n: t.median for n, t in timed.items() if t.doubt < UNSURE or self._device.type != "cpu"}
             found.update(sure)
             if len(found) == len(calls):
                 return found
-        name, worst = max(timed.items(), key=lambda pair: pair[1].spread)
+        name, worst = max(timed.items(), key=lambda pair: pair[1].doubt)
+        varies = f"what {name} takes varies by {100 * worst.spread:.0f} %"
+        waited = f"{name} waited for a processor in {100 * worst.waited:.0f} % of its runs"
         raise DeviceError(
-            f"the machine is too busy to be measured: what {name} takes varies by {100 * worst.spread:.0f} %; nothing "
-            "is kept, so probe again when less runs beside."
+            f"the machine is too busy to be measured: {varies if worst.spread >= worst.waited else waited}; nothing is "
+            "kept, so probe again when less runs beside."
         )
 
     def singles(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from interfuse.run.launch import Launcher
 from interfuse.run.program import subject
 from interfuse.run.real import real_tensors
 from interfuse.tune import trial
-from interfuse.tune.bench import Timing, compare
+from interfuse.tune.bench import BUSY, Timing, compare
 from interfuse.tune.corrections import note
 from interfuse.tune.judge import WORST, Error, judge
 from interfuse.tune.needs import Needs, kept_to_eagers, needs_of
@@ -41,9 +41,10 @@ REGION_SECONDS = 1.0
 """Longest time for the timed rounds of one region."""
 
 UNSURE = 0.5
-"""Spread of a Timing from which on the machine was too busy to trust it in a later process."""
+"""Doubt of a Timing from which on the machine was too busy to trust it in a later process."""
 
 SPENT = "budget spent"
+TOO_BUSY = "The machine was too busy to trust what some regions took: they are measured again when next compiled."
 DYNAMIC = "sizes change between calls and the example does not tell them: not measured"
 
 
@@ -63,7 +64,7 @@ class Result:
     @property
     def steady(self) -> bool:
         """True where no time is so unsure that another day might decide otherwise: only then is it worth keeping."""
-        return all(t.spread < UNSURE for t in self.times.values())
+        return all(t.doubt < UNSURE for t in self.times.values())
 
     def to_json(self) -> dict[str, Any]:
         """The result as JSON values."""
@@ -74,7 +75,7 @@ class Result:
         """The result that `to_json` wrote; None where the value is something else."""
         try:
             return Result(
-                {k: Timing(**v) for k, v in value["times"].items()},
+                {k: _timing(**v) for k, v in value["times"].items()},
                 {k: Error(**v) for k, v in value["errors"].items()},
                 dict(value["out"]),
                 str(value["judged"]),
@@ -119,6 +120,8 @@ def race_plan(
             needs.append(seen[key].needs if key in seen else {})
     finally:
         store.close()
+    if not all(result.steady for result in seen.values()):
+        record.add("warning", "race", error=TOO_BUSY)
     return kept_to_eagers(replace(plan, regions=tuple(regions)), needs, launchers, device, record)
 
 
@@ -177,18 +180,21 @@ def _decided(
     record.add(
         "race",
         name,
-        times={
-            k: {"median_us": t.median * 1e6, "low_us": t.low * 1e6, "high_us": t.high * 1e6}
-            for k, t in result.times.items()
-        },
-        errors={k: {"rms": e.rms, "share": e.share} for k, e in result.errors.items()},
+        times={k: t.in_us() for k, t in result.times.items()},
+        errors={k: asdict(e) for k, e in result.errors.items()},
         chosen=region.candidates[chosen].label,
         reason=reason,
         judged=result.judged,
         stored=stored,
+        busy=not result.steady,
         sizes=result.sizes,
     )
     return replace(region, chosen=chosen, reason=reason)
+
+
+def _timing(median: float, low: float, high: float, runs: int, waited: float) -> Timing:
+    """What is stored; where it does not say how much it waited, it is of old and cannot be trusted: TypeError."""
+    return Timing(median, low, high, runs, waited)
 
 
 def measured(
@@ -283,7 +289,7 @@ def decide(region: Region, result: Result) -> tuple[int, str]:
         reason = "" if fastest is None else f"the library beat the best other, which took {fastest / base.median:.2f}x"
     else:
         reason = f"{base.median / mine.median:.2f}x faster than the library"
-    return chosen, "; ".join(filter(None, (reason, left_out)))
+    return chosen, "; ".join(filter(None, (reason if result.steady else BUSY, left_out)))
 
 
 def _first_line(error: Exception) -> str:
