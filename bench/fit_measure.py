@@ -39,8 +39,9 @@ from interfuse.ir.index import at_sizes
 from interfuse.ir.node import topological
 from interfuse.lower.canonical import canonical
 from interfuse.lower.kernel import Kernel
-from interfuse.plan.candidates import LAUNCHES, near_of
+from interfuse.plan.candidates import near_of
 from interfuse.plan.plan import Candidate, KernelStep, LibraryStep, PackStep, Plan, ProviderStep, Region, Step
+from interfuse.plan.routines import LAUNCHES
 from interfuse.run.views import concrete, relaid
 from interfuse.tune import trial
 from interfuse.tune.bench import compare

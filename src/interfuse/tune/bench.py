@@ -99,9 +99,9 @@ def compare(
     there the second-level cache holds other data before each, or with `cold=False` what the contender left there.
 
     With `seconds` given, fewer rounds (but at least three) once they are spent, and more, up to MOST_ROUNDS, while
-    there is time and a Timing is not steady; samples whose thread waited for a processor are then left out where ENOUGH
-    others are. What a contender returns is dropped before the next one runs. `told` hears how many of how many rounds
-    are done.
+    there is time, a Timing is not steady and the machine is not busy all along; samples whose thread waited for a
+    processor are then left out where ENOUGH others are. What a contender returns is dropped before the next one runs.
+    `told` hears how many of how many rounds are done.
     """
     device = torch.device(device)
     began = time.perf_counter()
@@ -119,13 +119,18 @@ def compare(
             continue
         if time.perf_counter() - began > seconds:
             break
-        if number + 1 >= rounds and all(_calmly(found).doubt < STEADY for found in samples.values()):
+        if number + 1 >= rounds and (_all_busy(samples) or all(_calmly(s).doubt < STEADY for s in samples.values())):
             break
     return {label: _all(found) if seconds is None else _calmly(found) for label, found in samples.items()}
 
 
 def _all(samples: Sequence[tuple[float, bool]]) -> Timing:
     return replace(summary([s for s, _ in samples]), waited=sum(waited for _, waited in samples) / len(samples))
+
+
+def _all_busy(samples: Mapping[str, Sequence[tuple[float, bool]]]) -> bool:
+    """True where most samples of each contender waited: more of them would tell no more."""
+    return all(_all(found).waited > 0.5 for found in samples.values())
 
 
 def _calmly(samples: Sequence[tuple[float, bool]]) -> Timing:
