@@ -58,11 +58,12 @@ class Feed(nn.Module):
         return self.norm(x + self.down(F.gelu(self.up(x)))).amax(-1)
 
 
-FUSED_FEED = {
-    "linear+gelu": "provider",
-    "linear": "provider",
-    "add+layer_norm+amax": "row, resident",
-}
+def is_fused_feed(found: dict[str, str]) -> bool:
+    """True where `found` has the regions of Feed, the norm fused: on some CPUs oneDNN's products need a workspace,
+    more than eager holds beside so few rows, and stay with the library.
+    """
+    products = {found.get("linear+gelu"), found.get("linear")}
+    return products <= {"provider", "library"} and found.get("add+layer_norm+amax") == "row, resident"
 
 
 def test_batch_and_length_change_without_another_compile() -> None:
@@ -70,7 +71,8 @@ def test_batch_and_length_change_without_another_compile() -> None:
     fast, backend = compiled(model)
     for batch, length in ((2, 16), (3, 7), (13, 11), (31, 2), (2, 127)):
         holds(model, fast, torch.randn(batch, length, 12))
-    assert families(backend) == [FUSED_FEED]
+    (found,) = families(backend)
+    assert is_fused_feed(found) and len(found) == 3
 
 
 def test_batches_of_none_and_one() -> None:
@@ -79,7 +81,7 @@ def test_batches_of_none_and_one() -> None:
     for batch in (3, 0, 1, 7):
         holds(model, fast, torch.randn(batch, 5, 12), mark=UNBACKED)
     assert len(backend.compiled) == 1
-    assert FUSED_FEED.items() <= families(backend)[0].items()
+    assert is_fused_feed(families(backend)[0])
 
 
 def test_a_marked_dimension() -> None:
