@@ -7,7 +7,6 @@ one. A function serves all sizes; it is built, or found in the cache, when it is
 
 from __future__ import annotations
 
-import ctypes
 import math
 import struct
 import threading
@@ -17,15 +16,13 @@ from typing import Any
 import torch
 
 from interfuse.base.knobs import Knobs, current
-from interfuse.build.cache import open_cache
 from interfuse.build.compilers import vector_level
-from interfuse.build.cpp import build
 from interfuse.capture.torch_types import from_torch
 from interfuse.emit.attention import NAME, NUMBERS, source
 from interfuse.ir.build import apply, broadcast, cast, expand, iota, like, reduce, reshape, spread_over
 from interfuse.ir.dtypes import compute_type
 from interfuse.ir.node import Node
-from interfuse.run.cpu import loaded
+from interfuse.run.cpu import routine
 
 Function = Callable[[bytes, bytes], None]
 
@@ -53,10 +50,7 @@ def built(dtype: str, mask: str, head: int, knobs: Knobs) -> Function:
     """The same, built for the vector level of `knobs` or found in their cache. Errors as of building and loading a
     kernel.
     """
-    (artifact,) = build([(NAME, source(dtype, mask, head, vector_level(knobs)))], knobs, open_cache(knobs))
-    found: Any = loaded(artifact, lambda library: library[NAME])
-    found.restype, found.argtypes = None, (ctypes.c_char_p, ctypes.c_char_p)
-    return found  # type: ignore[no-any-return]
+    return routine(NAME, source(dtype, mask, head, vector_level(knobs)), knobs)
 
 
 def attention(tensors: Sequence[torch.Tensor], attrs: Mapping[str, Any], run: Function | None = None) -> torch.Tensor:

@@ -10,12 +10,14 @@ import ctypes
 import hashlib
 import struct
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from interfuse.base.errors import CacheError, DataError, LaunchError
-from interfuse.build.cpp import Artifact
+from interfuse.base.knobs import Knobs
+from interfuse.build.cache import open_cache
+from interfuse.build.cpp import Artifact, build
 from interfuse.emit.cpp_names import entry
 from interfuse.emit.trampoline import NAME
 from interfuse.lower.kernel import Kernel
@@ -150,3 +152,13 @@ def loaded(artifact: Artifact, made: Callable[[ctypes.CDLL], T]) -> T:
         return made(ctypes.CDLL(str(artifact.path)))
     except (OSError, AttributeError) as error:
         raise LaunchError(f"{artifact.path} cannot be loaded ({error}); remove it and build it again.") from error
+
+
+def routine(name: str, text: str, knobs: Knobs, result: type | None = None) -> Callable[[bytes, bytes], Any]:
+    """The function `name` of a C++ text that is no kernel's, built or found in the cache of `knobs`: it takes packed
+    addresses and packed numbers, and gives a `result`, or nothing. Errors as of building, and as `load`.
+    """
+    (artifact,) = build([(name, text)], knobs, open_cache(knobs))
+    found: Any = loaded(artifact, lambda library: library[name])
+    found.restype, found.argtypes = result, (ctypes.c_char_p, ctypes.c_char_p)
+    return found  # type: ignore[no-any-return]

@@ -19,12 +19,10 @@ import torch
 
 from interfuse.base.errors import InterfuseError
 from interfuse.base.knobs import Knobs, current
-from interfuse.build.cache import open_cache
 from interfuse.build.compilers import cpu_text, vector_level
-from interfuse.build.cpp import build
 from interfuse.device.cpu import TILES
 from interfuse.emit.linear import ACTIVATIONS, NAME, NUMBERS, source
-from interfuse.run.cpu import loaded
+from interfuse.run.cpu import routine
 from interfuse.run.real import real_tensors
 
 Function = Callable[[bytes, bytes], int]
@@ -65,10 +63,7 @@ def built(knobs: Knobs, tiles: bool = True) -> Function:
     """The same, built or found in the cache of `knobs`; without `tiles` for any CPU, with loops in their place. Errors
     as of building and loading a kernel.
     """
-    (artifact,) = build([(NAME, source(tiles))], knobs, open_cache(knobs))
-    found: Any = loaded(artifact, lambda library: library[NAME])
-    found.restype, found.argtypes = ctypes.c_int, (ctypes.c_char_p, ctypes.c_char_p)
-    return found  # type: ignore[no-any-return]
+    return routine(NAME, source(tiles), knobs, ctypes.c_int)
 
 
 def linear(

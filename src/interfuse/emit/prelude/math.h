@@ -2,6 +2,11 @@
 // A function of the C library, called for each lane.
 #define LANE_BY_LANE(name) \
     INLINE inline float name##_(float x) { return __builtin_##name##f(x); } \
+    BUT_FLOATS_BY_LANE(name)
+
+//: BUT_FLOATS_BY_LANE
+// The same for all but floats, of which there is a form in vectors.
+#define BUT_FLOATS_BY_LANE(name) \
     INLINE inline double name##_(double x) { return __builtin_##name(x); } \
     template <class V> INLINE inline V name##_(V x) { return each(x, [](auto e) INLINE { return name##_(e); }); }
 
@@ -131,11 +136,10 @@ INLINE inline f32v sin_(f32v x) {
     return sine_turned(abs_(x), 0, bits(x) & (int)0x80000000, x, other);
 }
 INLINE inline float sin_(float x) { return sin_(splat<f32v>(x))[0]; }
+BUT_FLOATS_BY_LANE(sin)
 #else
-INLINE inline float sin_(float x) { return __builtin_sinf(x); }
+LANE_BY_LANE(sin)
 #endif
-INLINE inline double sin_(double x) { return __builtin_sin(x); }
-template <class V> INLINE inline V sin_(V x) { return each(x, [](auto e) INLINE { return sin_(e); }); }
 
 //: cos_
 #if defined(__FMA__)
@@ -143,11 +147,10 @@ INLINE inline f32v cos_(f32v x) {
     return sine_turned(abs_(x), 1, i32v{}, x, [](float e) INLINE { return __builtin_cosf(e); });
 }
 INLINE inline float cos_(float x) { return cos_(splat<f32v>(x))[0]; }
+BUT_FLOATS_BY_LANE(cos)
 #else
-INLINE inline float cos_(float x) { return __builtin_cosf(x); }
+LANE_BY_LANE(cos)
 #endif
-INLINE inline double cos_(double x) { return __builtin_cos(x); }
-template <class V> INLINE inline V cos_(V x) { return each(x, [](auto e) INLINE { return cos_(e); }); }
 
 //: power_of_two
 // 2^n for integers n from -126 to 127.
