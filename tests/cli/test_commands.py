@@ -19,7 +19,7 @@ import interfuse
 from interfuse.base.knobs import override
 from interfuse.cli.common import progress, write
 from interfuse.emit import cpp
-from interfuse.tune import race
+from interfuse.tune import bench, race
 from interfuse.tune.bench import compare as fair
 from tests.cli.sample import MODELS, invoke, work_in
 
@@ -158,7 +158,7 @@ def test_an_interrupt_keeps_what_was_measured(folder: Path, monkeypatch: pytest.
         return fair(*arguments, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(race, "compare", compare)
-    monkeypatch.setattr(race, "UNSURE", 1e9)  # keep results of a busy machine too
+    monkeypatch.setattr(bench, "UNSURE", 1e9)  # keep results of a busy machine too
     with override(race=True):
         result = invoke("run", "cli_models:net")
     assert result.exit_code == 130

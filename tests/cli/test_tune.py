@@ -21,7 +21,7 @@ from interfuse.driver import tune as tuning
 from interfuse.driver.begin import begin
 from interfuse.lower.schedule import Schedule
 from interfuse.plan.schedules import Asked
-from interfuse.tune import race
+from interfuse.tune import bench, race
 from interfuse.tune.choice import Choice, lock_text, read_lock, stored_key
 from tests.cli.sample import invoke, work_in
 
@@ -45,8 +45,7 @@ def rows():
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     work_in(tmp_path, monkeypatch, "tune_models", MODELS)
-    for module in (race, tuning):  # other tests may run beside
-        monkeypatch.setattr(module, "UNSURE", float("inf"))
+    monkeypatch.setattr(bench, "UNSURE", float("inf"))  # other tests may run beside
     yield tmp_path
 
 
@@ -233,8 +232,7 @@ def test_tuning_says_what_could_not_be_built(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_what_a_busy_machine_measures_is_not_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (race, tuning):
-        monkeypatch.setattr(module, "UNSURE", 0.0)
+    monkeypatch.setattr(bench, "UNSURE", 0.0)
     result = invoke("tune", "tune_models:columns", "--lock", "lock.json")
     assert result.exit_code == 0, result.output
     assert "1 region could not be timed, since the machine is too busy" in result.stderr

@@ -18,7 +18,7 @@ from interfuse.driver.options import read
 from interfuse.lower.schedule import Schedule
 from interfuse.plan.plan import Candidate, KernelStep, PackStep
 from interfuse.plan.schedules import Place, alternatives, rescheduled
-from interfuse.tune import race
+from interfuse.tune import bench
 from interfuse.tune.choice import lock_text
 from interfuse.tune.trial import bucket
 from tests.judge import judge
@@ -81,8 +81,7 @@ def test_what_is_written_in_place_still_is_in_other_schedules() -> None:
 
 
 def test_a_tuned_pack_gives_the_same_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (race, tune):
-        monkeypatch.setattr(module, "UNSURE", float("inf"))  # how busy the machine is does not matter here
+    monkeypatch.setattr(bench, "UNSURE", float("inf"))  # how busy the machine is does not matter here
     xs = [torch.randn(300, 64 * k) for k in range(1, 5)]
     found = tune.tune_model(_each, (xs,), budget=30.0)
     assert found.left == 0

@@ -9,7 +9,6 @@ import torch
 
 from interfuse.tune import bench
 from interfuse.tune.bench import Timing, compare, summary
-from interfuse.tune.race import UNSURE
 
 
 def test_the_interval_stands_around_the_median() -> None:
@@ -73,7 +72,7 @@ def test_a_race_leaves_out_samples_that_waited_for_a_processor(monkeypatch: pyte
     turn = itertools.cycle([(9.0, True), (1.0, False), (9.0, True)])
     few = compare({"a": print}, rounds=50, seconds=0.0)["a"]
     assert (few.runs, few.waited) == (3, 2 / 3)
-    assert few.doubt >= UNSURE and few.doubt == few.spread == 8 / 9
+    assert few.unsure and few.doubt == few.spread == 8 / 9
 
 
 def test_where_all_samples_waited_the_race_ends_and_the_time_is_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:

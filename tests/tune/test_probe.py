@@ -18,7 +18,7 @@ from interfuse.driver import device as driver_device
 from interfuse.driver.device import device_of, measure
 from interfuse.emit.triton import TritonSource, emit
 from interfuse.lower.target import GPU
-from interfuse.tune import probe
+from interfuse.tune import bench, probe
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "SIZES", probe.SIZES[:2])
     monkeypatch.setattr(probe, "ROUNDS", 3)
     monkeypatch.setattr(probe, "ELEMENTS", 1 << 16)
-    monkeypatch.setattr(probe, "UNSURE", float("inf"))  # other tests may run beside
+    monkeypatch.setattr(bench, "UNSURE", float("inf"))  # other tests may run beside
 
 
 def test_a_cpu_is_measured_and_found_so_later(few: None, tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_gpu_is_measured_and_found_so_later(few: None, tmp_path: Path) -> None
 
 
 def test_a_busy_machine_is_not_measured(few: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(probe, "UNSURE", 0.0)
+    monkeypatch.setattr(bench, "UNSURE", 0.0)
     with pytest.raises(DeviceError, match=r"too busy to be measured: .* \d+ %.*; nothing is kept"):
         measure("cpu", Knobs(cache_dir=tmp_path))
     assert not device_of("cpu", Knobs(cache_dir=tmp_path)).profile.measured

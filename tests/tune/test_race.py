@@ -99,7 +99,7 @@ def test_results_are_stored_and_not_measured_again(tmp_path: Path, monkeypatch: 
     launchers = {"first": first, "second": second}
     with knobs.override(cache_dir=tmp_path) as given:
         record = Record()
-        monkeypatch.setattr(race_module, "UNSURE", float("inf"))
+        monkeypatch.setattr(bench, "UNSURE", float("inf"))
         chosen = race_plan(plan, launchers, CPU, "device", given, record)
         (event,) = record.of("race")
         assert event.subject == "0:both"
@@ -142,7 +142,7 @@ def test_one_region_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, _ = fused_plan()
     store, record = Store(None), Record()
     launchers = {"first": first, "second": second}
-    monkeypatch.setattr(race_module, "UNSURE", float("inf"))
+    monkeypatch.setattr(bench, "UNSURE", float("inf"))
     got = race(plan.regions[0], plan.graph, launchers, CPU, store, 5.0, record, "key", "7:both")
     assert record.of("race")[0].subject == "7:both"
     assert got.reason

@@ -24,7 +24,7 @@ from interfuse.plan.schedules import Asked, Place, alternatives, label_of
 from interfuse.report.gather import warnings_of
 from interfuse.tune import trial
 from interfuse.tune.choice import Choice, lock_text, read_lock, stored_key
-from interfuse.tune.race import UNSURE, decide, measured
+from interfuse.tune.race import decide, measured
 
 MOST = 16
 """Schedules of a region to measure beside the family's own."""
@@ -168,6 +168,6 @@ def _tuned(
     times = {k: t for k, t in result.times.items() if k in told}
     errors = {k: e for k, e in result.errors.items() if k in told}
     label, schedules = asked[after.label]
-    steady = result.times[before.label].doubt < UNSURE and result.times[after.label].doubt < UNSURE
+    steady = not (result.times[before.label].unsure or result.times[after.label].unsure)
     choice = Choice(label, schedules, round(seconds[0] / seconds[1], 3), region.name, times, errors)
     return choice, seconds[0], seconds[1], steady

@@ -3,7 +3,7 @@ product with an activation.
 
 Tile registers multiply bf16 sixteen times as fast as vectors multiply f32; a float is three numbers of bf16, so six
 products of them are a product of floats, with smaller errors than a sum of floats has (docs/design/0022). What cannot
-be split so, infinities and rows of tiny numbers, is the library's, at the price of both. Each thread keeps 1.3 MiB of
+be split so, infinities and rows of tiny numbers, is the library's, at the price of both. Each thread keeps 1.4 MiB of
 working memory once it has multiplied.
 """
 

@@ -29,6 +29,9 @@ BURST_SECONDS = 2e-4
 CALM = 0.9
 """The share of a sample's time that its thread must have run for, lest it waited for a processor."""
 
+UNSURE = 0.5
+"""Doubt of a Timing from which on the machine was too busy for it to be kept."""
+
 ENOUGH = 5
 """Samples without waiting that stand for all in a race."""
 
@@ -59,6 +62,11 @@ class Timing:
     def doubt(self) -> float:
         """How far the machine was too busy for the time to be trusted: the larger of `spread` and `waited`."""
         return max(self.spread, self.waited)
+
+    @property
+    def unsure(self) -> bool:
+        """True where the doubt is too large for the time to be kept."""
+        return self.doubt >= UNSURE
 
     def in_us(self) -> dict[str, float]:
         """The median and its interval in microseconds, as the record holds them."""
@@ -130,7 +138,7 @@ def _all(samples: Sequence[tuple[float, bool]]) -> Timing:
 
 def _all_busy(samples: Mapping[str, Sequence[tuple[float, bool]]]) -> bool:
     """True where most samples of each contender waited: more of them would tell no more."""
-    return all(_all(found).waited > 0.5 for found in samples.values())
+    return all(_all(found).waited > UNSURE for found in samples.values())
 
 
 def _calmly(samples: Sequence[tuple[float, bool]]) -> Timing:

@@ -46,8 +46,8 @@ ROUNDS = 9
 TIMES, MEETINGS, APPLIED = 33, 65, 24
 """How often the kernel of one element runs in a row, all programs meet, and an operator is applied to an element."""
 
-TRIES, UNSURE = 4, 0.5
-"""How often a time is taken whose doubt is above UNSURE."""
+TRIES = 4
+"""How often a time is taken that stays unsure."""
 
 LEAST = 1e-7
 """Seconds below which a difference of two times is noise."""
@@ -175,7 +175,7 @@ class _Bench:
         found: dict[str, float] = {}
         for _ in range(TRIES):
             timed = compare({n: c for n, c in calls.items() if n not in found}, self._device, ROUNDS)
-            sure = {n: t.median for n, t in timed.items() if t.doubt < UNSURE or self._device.type != "cpu"}
+            sure = {n: t.median for n, t in timed.items() if not t.unsure or self._device.type != "cpu"}
             found.update(sure)
             if len(found) == len(calls):
                 return found

@@ -40,9 +40,6 @@ CLOSE = 1.03
 REGION_SECONDS = 1.0
 """Longest time for the timed rounds of one region."""
 
-UNSURE = 0.5
-"""Doubt of a Timing from which on the machine was too busy to trust it in a later process."""
-
 SPENT = "budget spent"
 TOO_BUSY = "The machine was too busy to trust what some regions took: they are measured again when next compiled."
 DYNAMIC = "sizes change between calls and the example does not tell them: not measured"
@@ -64,7 +61,7 @@ class Result:
     @property
     def steady(self) -> bool:
         """True where no time is so unsure that another day might decide otherwise: only then is it worth keeping."""
-        return all(t.doubt < UNSURE for t in self.times.values())
+        return not any(t.unsure for t in self.times.values())
 
     def to_json(self) -> dict[str, Any]:
         """The result as JSON values."""

@@ -78,39 +78,70 @@ struct Operand {
     INLINE Operand from(long r, long k) const { return {at + r * row + k * deep, row, deep}; }
 };
 
-//: fill_strip
+//: Fill
 constexpr long TILE = 256, STRIP = 32, STEP = 6 * TILE;  // floats of a tile, rows of a strip, floats of 32 numbers of it
+constexpr long FEW = 4;                                  // rows of tiles that are made in a row
 
-// The first 32 rows of `from` as tiles, zero where there are none. A step takes 32 numbers of each: its tiles are the
-// leading pieces of 16 rows, those of the other 16, then the middle and the low ones. A pair is the k-th and the k+16-th
-// number; a row of a tile is a row of the operand, or one pair of all 16 (`by_pairs`), as the right factor needs it.
-inline void fill_strip(Operand from, long rows, long depth, bool by_pairs, float* to) {
-    constexpr long all = LANES;
-    const bool in_rows = from.deep == 1;
-    for (long half = 0; half < STRIP; half += all) {
-        const long open = min(all, rows - half);
-        float* at = to + half / all * TILE;
-        for (long k = 0; k < depth; k += 2 * all, at += STEP) {
-            for (long i = 0; i < all; ++i) {
+// Makes tiles of the first 32 rows of `from`, zero where there are none. A step takes 32 numbers of each: its tiles are
+// the leading pieces of 16 rows, those of the other 16, then the middle and the low ones. A pair is the k-th and the
+// k+16-th number. There are 32 rows of tiles a step, one a row of the operand where its numbers lie side by side,
+// otherwise one a pair of 16 rows; each call makes FEW of them.
+struct Fill {
+    Operand from;
+    long rows = 0, depth = 0;
+    float* to = nullptr;
+    long half = STRIP, k = 0, i = 0;
+    float* at = nullptr;
+
+    void begin(Operand operand, long its_rows, long its_depth, float* place) {
+        from = operand, rows = its_rows, depth = its_depth, to = at = place, half = k = i = 0;
+    }
+    INLINE bool open() const { return half < STRIP; }
+    __attribute__((noinline)) void some() {
+        constexpr long all = LANES;
+        if (!open()) return;
+        const bool in_rows = from.deep == 1;
+        const long there = min(all, rows - half), left = depth - k, by = in_rows ? from.row : from.deep;
+        const float* const own = in_rows ? from.from(half + i, k).at : from.from(half, k + i).at;
+        float* const made = at + i * all;
+        if (there == all && left >= 2 * all)
+            for (long n = 0; n < FEW; ++n)
+                put(load(own + n * by, all), load(own + n * by + (in_rows ? all : all * by), all), made + n * all);
+        else
+            for (long n = 0; n < FEW; ++n) {
                 f32v a = {}, b = {};
                 if (in_rows) {
-                    const float* row = from.from(half + i, k).at;
-                    if (i < open) a = load(row, min(all, depth - k)), b = load(row + all, min(all, depth - k - all));
+                    if (i + n < there) a = load(own + n * by, min(all, left)), b = load(own + n * by + all, min(all, left - all));
                 } else {
-                    if (k + i < depth) a = load(from.from(half, k + i).at, open);
-                    if (k + i + all < depth) b = load(from.from(half, k + i + all).at, open);
+                    if (i + n < left) a = load(own + n * by, there);
+                    if (i + n + all < left) b = load(own + (n + all) * by, there);
                 }
-                f32v high, middle, low;
-                in_three(a, b, high, middle, low);
-                store(at + i * all, high, all), store(at + 2 * TILE + i * all, middle, all);
-                store(at + 4 * TILE + i * all, low, all);
+                put(a, b, made + n * all);
             }
-            for (long piece = 0; by_pairs == in_rows && piece < 3; ++piece) {
-                f32v square[LANES];
-                for (long i = 0; i < all; ++i) square[i] = load(at + 2 * piece * TILE + i * all, all);
-                across_lanes(square);
-                for (long i = 0; i < all; ++i) store(at + 2 * piece * TILE + i * all, square[i], all);
-            }
+        if ((i += FEW) < all) return;
+        i = 0, k += 2 * all, at += STEP;
+        if (k >= depth) k = 0, half += all, at = to + half / all * TILE;
+    }
+    INLINE static void put(f32v a, f32v b, float* made) {
+        f32v high, middle, low;
+        in_three(a, b, high, middle, low);
+        store(made, high, LANES), store(made + 2 * TILE, middle, LANES), store(made + 4 * TILE, low, LANES);
+    }
+};
+
+//: fill_strip
+// All of a strip at once, each tile `across`: rows of the operand become columns, pairs of 16 rows become rows.
+inline void fill_strip(Operand from, long rows, long depth, bool across, float* to) {
+    constexpr long all = LANES;
+    Fill fill;
+    for (fill.begin(from, rows, depth, to); fill.open();) {
+        float* const made = fill.at;
+        for (long i = 0; i < all; i += FEW) fill.some();
+        for (long piece = 0; across && piece < 3; ++piece) {
+            f32v square[LANES];
+            for (long i = 0; i < all; ++i) square[i] = load(made + 2 * piece * TILE + i * all, all);
+            across_lanes(square);
+            for (long i = 0; i < all; ++i) store(made + 2 * piece * TILE + i * all, square[i], all);
         }
     }
 }
@@ -140,21 +171,29 @@ inline float least_row(Operand from, long rows, long depth) {
 
 //: product_of_strips
 // 32 rows of a times 32 columns of b: four tiles of sums. Of nine products of pieces the three smallest are left out:
-// they lie below the rounding of the sums. What is smaller comes first.
-inline void product_of_strips(const float* a, const float* b, long steps, float* sums) {
-    const auto four = []() INLINE {
-        add_product<0, 4, 6>(), add_product<1, 4, 7>(), add_product<2, 5, 6>(), add_product<3, 5, 7>();
+// they lie below the rounding of the sums. What is smaller comes first. Tiles are asked for a step ahead, as the other
+// hardware thread of a core may leave little of its caches. While the multiplier works, `beside` does what it likes; it
+// is told which of a step's six groups of products was begun.
+template <class Beside>
+INLINE inline void product_of_strips(const float* a, const float* b, long steps, float* sums, Beside beside) {
+    const auto ahead = [&](int line) INLINE {
+        for (int l = 8 * line; l < 8 * line + 8; ++l) __builtin_prefetch((l < 96 ? a : b - STEP) + STEP + 16 * l);
+    };
+    const auto four = [&](int group) INLINE {
+        add_product<0, 4, 6>(), ahead(4 * group), add_product<1, 4, 7>(), ahead(4 * group + 1);
+        add_product<2, 5, 6>(), ahead(4 * group + 2), add_product<3, 5, 7>(), ahead(4 * group + 3);
+        beside(group);
     };
     const auto left = [&](int piece) INLINE { read_tile<4>(a + 2 * piece * TILE), read_tile<5>(a + 2 * piece * TILE + TILE); };
     const auto right = [&](int piece) INLINE { read_tile<6>(b + 2 * piece * TILE), read_tile<7>(b + 2 * piece * TILE + TILE); };
     zero_tile<0>(), zero_tile<1>(), zero_tile<2>(), zero_tile<3>();
     for (long s = 0; s < steps; ++s, a += STEP, b += STEP) {
-        left(1), right(1), four();
-        right(0), four();
-        left(2), four();
-        left(0), four();
-        right(1), four();
-        right(2), four();
+        left(1), right(1), four(0);
+        right(0), four(1);
+        left(2), four(2);
+        left(0), four(3);
+        right(1), four(4);
+        right(2), four(5);
     }
     write_tile<0>(sums), write_tile<1>(sums + TILE), write_tile<2>(sums + 2 * TILE), write_tile<3>(sums + 3 * TILE);
 }
@@ -186,22 +225,76 @@ extern "C" void free(void*);
 
 constexpr long TALL = 256, DEEP = 768;  // rows and numbers of x that lie ready in the second-level cache
 
-// A thread's strips: TALL rows of x, one strip of w, four tiles of sums.
+// What a thread keeps: strips of TALL rows of x, two strips of w, of which one is filled while the other is used, and the
+// sums of two products.
 struct Strips {
+    static constexpr long FULL = DEEP / 32 * STEP, SUMS = 4 * TILE;
     float* at = nullptr;
     ~Strips() { free(at); }
+    INLINE float* row(long strip, long steps) const { return at + strip * steps * STEP; }
+    INLINE float* column(long strip) const { return at + (TALL / STRIP + strip % 2) * FULL; }
+    INLINE float* sums(long product) const { return at + (TALL / STRIP + 2) * FULL + product % 2 * SUMS; }
 };
-inline float* strips() {
+inline const Strips* strips() {
     static thread_local Strips here;
     void* made = nullptr;
-    constexpr long bytes = 4 * ((TALL / STRIP + 1) * (DEEP / 32) * STEP + 4 * TILE);
-    if (!here.at && posix_memalign(&made, 4096, bytes) == 0) here.at = (float*)made;
-    return here.at;
+    if (!here.at && posix_memalign(&made, 4096, 4 * ((TALL / STRIP + 2) * Strips::FULL + 2 * Strips::SUMS)) == 0)
+        here.at = (float*)made;
+    return here.at ? &here : nullptr;
 }
 
-// y = activation(x w' + bias): a task is up to TALL rows of x, kept as strips, and some columns, a strip of w at a time.
-// Each DEEP numbers are a sum of their own. Gives 1, and y is not to be used, where pieces do not add up to the numbers,
+// Sums of 32 rows and columns of the result, of which `left` tiles of four are not there yet: each goes there with what is
+// there already (`begun`), with bias and activation where it is `done`. `bad` where pieces do not add up to the numbers,
 // or their products would vanish: where a sum is not finite, or is tiny since the largest numbers of two rows are.
+struct Sums {
+    const SplitProduct& n;
+    const float* bias;
+    float* y;
+    bool turned;
+    bool begun = false, done = false, bad = false;
+    boolv tiny = boolv(false), wild = boolv(false);
+    const float* from = nullptr;
+    long row = 0, rows = 0, column = 0, columns = 0, left = 0;
+    Operand x = {}, w = {};
+    long depth = 0;
+
+    __attribute__((noinline)) void tile() {
+        constexpr long all = LANES;
+        const long q = 4 - left--, i = (turned ? q % 2 : q / 2) * all, j = (turned ? q / 2 : q % 2) * all;
+        const long open = min(all, columns - j), count = min(all, rows - i);
+        if (open > 0 && count > 0) {
+            f32v square[LANES];
+            for (long l = 0; l < all; ++l) square[l] = load(from + q * TILE + l * all, all);
+            if (turned) across_lanes(square);
+            const f32v offset = bias && done ? load(bias + column + j, open) : f32v{};
+            for (long l = 0; l < count; ++l) {
+                float* at = y + (row + i + l) * n.columns + column + j;
+                const f32v size = abs_(square[l]);
+                tiny = tiny | boolv(size < 0x1p-76f);
+                wild = wild | ~boolv(size < __builtin_inff());
+                const f32v sum = (begun ? square[l] + load(at, open) : square[l]) + offset;
+                store(at, done ? activate(n.activation, sum) : sum, open);
+            }
+        }
+        if (!left) judge();
+    }
+    void judge() {
+        const auto any = [](boolv x) INLINE { return across(x.mask, [](auto a, auto b) INLINE { return a | b; }) != 0; };
+        bad |= any(wild);
+        if (any(tiny)) {
+            const float least_x = least_row(x.from(row, 0), rows, depth), least_w = least_row(w.from(column, 0), columns, depth);
+            bad |= least_x < 0x1p-100f || least_w < 0x1p-100f || least_x * least_w < 0x1p-100f;
+        }
+        tiny = wild = boolv(false);
+    }
+    void rest() {
+        while (left) tile();
+    }
+};
+
+// y = activation(x w' + bias): a task is up to TALL rows of x, kept as strips, and some columns, a strip of w at a time.
+// Each DEEP numbers are a sum of their own. While strips are multiplied, the next strip of w is filled, and the sums of
+// the product before are written. Gives 1, and y is not to be used, where these are bad.
 inline int split_product(
     const float* x, const float* w, const float* bias, float* y, const SplitProduct& n, long parallel_from) {
     constexpr long all = LANES;
@@ -216,57 +309,45 @@ inline int split_product(
     for (long task = 0; task < blocks * parts; ++task) {
         const long top = task / parts * tall, end = min(n.rows, top + tall);
         const long first = task % parts * wide, last = min(n.columns, first + wide);
-        float *const rows = strips(), *const columns = rows + TALL / STRIP * (DEEP / 32) * STEP;
-        float* const sums = columns + DEEP / 32 * STEP;
-        if (!rows) __atomic_store_n(&failed, 1, __ATOMIC_RELAXED);
-        const bool turned = n.w_deep == 1;  // w, whose rows lie as a left factor's tiles do, is the left factor
+        const Strips* const own = strips();
+        if (!own) __atomic_store_n(&failed, 1, __ATOMIC_RELAXED);
+        Sums sums{n, bias, y, n.w_deep == 1};  // w, whose rows lie as a left factor's tiles do, is the left factor
+        const bool turned = sums.turned;
         begin_tiles();
         for (long k = 0; k < n.depth; k += DEEP) {
             if (__atomic_load_n(&failed, __ATOMIC_RELAXED)) break;
-            const bool begun = k > 0, done = k + DEEP >= n.depth;
-            const long depth = min(DEEP, n.depth - k), steps = (depth + 31) / 32;
-            const Operand left = Operand{x, n.x_row, n.x_deep}.from(0, k), right = Operand{w, n.w_row, n.w_deep}.from(0, k);
+            sums.begun = k > 0, sums.done = k + DEEP >= n.depth, sums.depth = min(DEEP, n.depth - k);
+            sums.x = Operand{x, n.x_row, n.x_deep}.from(0, k), sums.w = Operand{w, n.w_row, n.w_deep}.from(0, k);
+            const long depth = sums.depth, steps = (depth + 31) / 32;
             for (long r = top; r < end; r += STRIP)
-                fill_strip(left.from(r, 0), end - r, depth, turned, rows + (r - top) / STRIP * steps * STEP);
-            for (long c = first; c < last; c += STRIP) {
-                fill_strip(right.from(c, 0), last - c, depth, !turned, columns);
-                bool bad = false;
-                for (long r = top; r < end; r += STRIP) {
-                    const long tall_now = min(STRIP, end - r), wide_now = min(STRIP, last - c);
-                    for (long l = 0; l < tall_now; ++l) {
-                        __builtin_prefetch(y + (r + l) * n.columns + c, 1);
-                        __builtin_prefetch(y + (r + l) * n.columns + c + wide_now - 1, 1);
-                    }
-                    const float* strip = rows + (r - top) / STRIP * steps * STEP;
-                    product_of_strips(turned ? columns : strip, turned ? strip : columns, steps, sums);
-                    boolv tiny(false), wild(false);
-                    for (long q = 0; q < 4; ++q) {
-                        f32v square[LANES];
-                        const long i = r + (turned ? q % 2 : q / 2) * all, j = c + (turned ? q / 2 : q % 2) * all;
-                        const long open = min(all, last - j), count = min(all, end - i);
-                        if (open <= 0 || count <= 0) continue;
-                        for (long l = 0; l < all; ++l) square[l] = load(sums + q * TILE + l * all, all);
-                        if (turned) across_lanes(square);
-                        const f32v offset = bias && done ? load(bias + j, open) : f32v{};
-                        for (long l = 0; l < count; ++l) {
-                            float* at = y + (i + l) * n.columns + j;
-                            const f32v size = abs_(square[l]);
-                            tiny = tiny | boolv(size < 0x1p-76f);
-                            wild = wild | ~boolv(size < __builtin_inff());
-                            const f32v sum = (begun ? square[l] + load(at, open) : square[l]) + offset;
-                            store(at, done ? activate(n.activation, sum) : sum, open);
-                        }
-                    }
-                    const auto any = [](boolv x) INLINE { return across(x.mask, [](auto a, auto b) INLINE { return a | b; }) != 0; };
-                    bad |= any(wild);
-                    if (any(tiny)) {
-                        const float row = least_row(left.from(r, 0), tall_now, depth);
-                        const float column = least_row(right.from(c, 0), wide_now, depth);
-                        bad |= row < 0x1p-100f || column < 0x1p-100f || row * column < 0x1p-100f;
-                    }
+                fill_strip(sums.x.from(r, 0), end - r, depth, turned == (n.x_deep == 1), own->row((r - top) / STRIP, steps));
+            const long many = (end - top + STRIP - 1) / STRIP, calls = (STRIP / FEW + many - 1) / many;
+            Fill fill;
+            fill.begin(sums.w.from(first, 0), last - first, depth, own->column(0));
+            while (fill.open()) fill.some();
+            long product = 0;
+            for (long c = first, strip = 0; c < last; c += STRIP, ++strip) {
+                if (c + STRIP < last) fill.begin(sums.w.from(c + STRIP, 0), last - c - STRIP, depth, own->column(strip + 1));
+                const float* const column = own->column(strip);
+                for (long r = top; r < end; r += STRIP, ++product) {
+                    const long rows = min(STRIP, end - r), columns = min(STRIP, last - c);
+                    const bool below = r + STRIP < end;
+                    const float* const next = y + (below ? r + STRIP : top) * n.columns + (below ? c : c + STRIP);
+                    long line = 0;  // of those that the next product's sums go to: two a row
+                    const float *const row = own->row((r - top) / STRIP, steps), *const left = turned ? column : row;
+                    product_of_strips(left, turned ? row : column, steps, own->sums(product), [&](int group) INLINE {
+                        if (line < 2 * STRIP) prefetch<2>(next + line / 2 * n.columns + line % 2 * all, 0), ++line;
+                        if (group == 0 && sums.left) sums.tile();
+                        for (long call = group; group && call <= calls; call += 5) fill.some();
+                    });
+                    sums.rest();
+                    sums.from = own->sums(product), sums.row = r, sums.rows = rows, sums.column = c, sums.columns = columns;
+                    sums.left = 4;
                 }
-                if (bad) __atomic_store_n(&failed, 1, __ATOMIC_RELAXED);
+                while (fill.open()) fill.some();
             }
+            sums.rest();
+            if (sums.bad) __atomic_store_n(&failed, 1, __ATOMIC_RELAXED);
         }
         end_tiles();
     }
