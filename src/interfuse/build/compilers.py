@@ -6,6 +6,8 @@ two operators do; the prelude asks for fused multiply-adds where it wants them.
 
 from __future__ import annotations
 
+import ctypes
+import importlib.util
 import platform
 import shutil
 import subprocess
@@ -37,6 +39,12 @@ _COMMON = (
     "-fwrapv",
     "-Wno-psabi",
 )
+
+SLEEF = (
+    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "tanh", "erf", "pow"),
+    *("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh"),
+)
+"""Functions of SLEEF that the prelude calls (and fmod, whose names have another end)."""
 
 
 @dataclass(frozen=True)
@@ -96,12 +104,28 @@ def vector_level(knobs: Knobs) -> str:
     return knobs.vector
 
 
+@lru_cache(maxsize=1)
+def sleef() -> str | None:
+    """PyTorch's library, where it has the vector functions of SLEEF in it that eager mode calls; None elsewhere."""
+    found = importlib.util.find_spec("torch")
+    path = Path(found.origin).parent / "lib" / "libtorch_cpu.so" if found is not None and found.origin else None
+    if path is None or not path.exists():
+        return None
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError:
+        return None
+    wanted = (f"Sleef_{name}{kind}_u10" for name in SLEEF for kind in ("f16", "f8", "d8", "d4"))
+    return str(path) if all(hasattr(library, name) for name in (*wanted, "Sleef_fmodf16")) else None
+
+
 def flags(knobs: Knobs) -> tuple[str, ...]:
     """Compiler flags of a kernel, source and output left out."""
     x86 = platform.machine() in ("x86_64", "AMD64")
     march = ("-march=native",) if knobs.vector == "native" else (_MARCH[vector_level(knobs)],) if x86 else ()
     wide = ("-mprefer-vector-width=512",) if x86 and vector_level(knobs) == "avx512" else ()
-    return (*_COMMON, *march, *wide)
+    vectors = ("-DSLEEF",) if x86 and sleef() else ()
+    return (*_COMMON, *march, *wide, *vectors)
 
 
 def identity(knobs: Knobs, compiler: Compiler) -> tuple[str, ...]:

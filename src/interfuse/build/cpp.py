@@ -79,7 +79,8 @@ def _compile(key: str, name: str, text: str, command: Sequence[str], version: st
         source, library = folder / f"{name}.cpp", folder / f"{name}.so"
         source.write_text(text, encoding="utf-8")
         started = time.perf_counter()
-        line = [*command, "-o", str(library), str(source), "-lm"]
+        vectors = compilers.sleef() if "Sleef_" in text else None
+        line = [*command, "-o", str(library), str(source), *([vectors] if vectors else []), "-lm"]
         done = subprocess.run(line, capture_output=True, text=True, check=False)
         seconds = time.perf_counter() - started
         if done.returncode or not library.exists():

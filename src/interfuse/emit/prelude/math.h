@@ -2,13 +2,107 @@
 // A function of the C library, called for each lane.
 #define LANE_BY_LANE(name) \
     INLINE inline float name##_(float x) { return __builtin_##name##f(x); } \
-    BUT_FLOATS_BY_LANE(name)
-
-//: BUT_FLOATS_BY_LANE
-// The same for all but floats, of which there is a form in vectors.
-#define BUT_FLOATS_BY_LANE(name) \
     INLINE inline double name##_(double x) { return __builtin_##name(x); } \
     template <class V> INLINE inline V name##_(V x) { return each(x, [](auto e) INLINE { return name##_(e); }); }
+
+//: by_registers
+// SLEEF, which PyTorch has in it and eager mode calls, has functions of whole registers; where there is none, of lanes.
+template <class E, int bytes> struct Register { typedef E type __attribute__((vector_size(bytes))); };
+typedef Register<float, 64>::type f32x16;
+typedef Register<float, 32>::type f32x8;
+typedef Register<double, 64>::type f64x8;
+typedef Register<double, 32>::type f64x4;
+
+// f of each register of the vectors, or of each lane.
+template <class F, class V, class... More> INLINE inline V by_registers(F f, V x, More... more) {
+#if defined(SLEEF) && defined(__AVX512F__)
+    constexpr unsigned long bytes = sizeof(V) % 64 == 0 ? 64 : 32;
+#else
+    constexpr unsigned long bytes = 32;
+#endif
+#if defined(SLEEF) && defined(__AVX2__)
+    if constexpr (sizeof(V) % bytes == 0) {
+        typedef typename Register<typename Element<V>::type, bytes>::type R;
+        for (unsigned long at = 0; at < sizeof(V); at += bytes) {
+            const auto part = [&](const V& v) INLINE {
+                R r;
+                __builtin_memcpy(&r, (const char*)&v + at, bytes);
+                return r;
+            };
+            const R y = f(part(x), part(more)...);
+            __builtin_memcpy((char*)&x + at, &y, bytes);
+        }
+        return x;
+    }
+#endif
+    for (int i = 0; i < LANES; ++i) x[i] = f(x[i], more[i]...);
+    return x;
+}
+
+// f of one float, as a lane has it.
+template <class F, class... More> INLINE inline float as_a_lane(F f, float x, More... more) {
+#if defined(SLEEF) && defined(__AVX2__)
+    return by_registers(f, splat<f32v>(x), splat<f32v>(more)...)[0];
+#else
+    return f(x, more...);
+#endif
+}
+
+//: SLEEF_DOUBLES
+// The beginning of a type: a function of the C library for single numbers, and SLEEF's for registers of doubles.
+#define SLEEF_DOUBLES(name, own) \
+    extern "C" f64x8 Sleef_##name##d8_u10(f64x8); \
+    extern "C" f64x4 Sleef_##name##d4_u10(f64x4); \
+    struct own { \
+        INLINE float operator()(float x) const { return __builtin_##name##f(x); } \
+        INLINE double operator()(double x) const { return __builtin_##name(x); } \
+        INLINE f64x8 operator()(f64x8 x) const { return Sleef_##name##d8_u10(x); } \
+        INLINE f64x4 operator()(f64x4 x) const { return Sleef_##name##d4_u10(x); }
+
+//: DOUBLES_IN_REGISTERS
+// A function of vectors of doubles.
+#define DOUBLES_IN_REGISTERS(name) \
+    SLEEF_DOUBLES(name, name##_of_doubles) }; \
+    INLINE inline f64v name##_(f64v x) { return by_registers(name##_of_doubles(), x); }
+
+//: SLEEF_NUMBERS
+// The type of a function of single numbers and of registers, of floats as of doubles.
+#define SLEEF_NUMBERS(name) \
+    extern "C" f32x16 Sleef_##name##f16_u10(f32x16); \
+    extern "C" f32x8 Sleef_##name##f8_u10(f32x8); \
+    SLEEF_DOUBLES(name, name##_of_all) \
+        INLINE f32x16 operator()(f32x16 x) const { return Sleef_##name##f16_u10(x); } \
+        INLINE f32x8 operator()(f32x8 x) const { return Sleef_##name##f8_u10(x); } \
+    };
+
+//: IN_REGISTERS
+// A function of single numbers and of vectors, of floats as of doubles.
+#define IN_REGISTERS(name) \
+    SLEEF_NUMBERS(name) \
+    INLINE inline float name##_(float x) { return as_a_lane(name##_of_all(), x); } \
+    INLINE inline double name##_(double x) { return __builtin_##name(x); } \
+    template <class V> INLINE inline V name##_(V x) { return by_registers(name##_of_all(), x); }
+
+//: but_lanes
+// y, but in the lanes `these` f of single numbers.
+template <class M, class V, class F, class... X> INLINE inline V but_lanes(M these, V y, F f, X... x) {
+    int some = 0;
+    for (int i = 0; i < LANES; ++i) some |= these[i] != 0;
+    for (int i = 0; some && i < LANES; ++i)
+        if (these[i]) y[i] = f(x[i]...);
+    return y;
+}
+
+//: HYPERBOLIC
+// The same, but SLEEF gives infinity from where the exponential is.
+#define HYPERBOLIC(name) \
+    SLEEF_NUMBERS(name) \
+    INLINE inline float name##_(float x) { return abs_(x) > 88.0f ? __builtin_##name##f(x) : as_a_lane(name##_of_all(), x); } \
+    INLINE inline double name##_(double x) { return __builtin_##name(x); } \
+    template <class V> INLINE inline V name##_(V x) { \
+        const name##_of_all f; \
+        return but_lanes(abs_(x) > splat<V>(sizeof(x[0]) == 4 ? 88.0f : 709.0f), by_registers(f, x), f, x); \
+    }
 
 //: sqrt_
 LANE_BY_LANE(sqrt)
@@ -26,13 +120,13 @@ LANE_BY_LANE(trunc)
 LANE_BY_LANE(rint)
 
 //: tan_
-LANE_BY_LANE(tan)
+IN_REGISTERS(tan)
 
 //: asin_
-LANE_BY_LANE(asin)
+IN_REGISTERS(asin)
 
 //: acos_
-LANE_BY_LANE(acos)
+IN_REGISTERS(acos)
 
 //: unseen
 // x, as a value that the compiler does not know the origin of.
@@ -43,15 +137,16 @@ template <class F> INLINE inline F unseen(F x) {
 
 //: atan_
 // GCC folds the sine or cosine of an arc tangent into a form without calls that gives 0 for NaN: it must not see one.
-INLINE inline float atan_(float x) { return unseen(__builtin_atanf(x)); }
+SLEEF_NUMBERS(atan)
+INLINE inline float atan_(float x) { return unseen(as_a_lane(atan_of_all(), x)); }
 INLINE inline double atan_(double x) { return unseen(__builtin_atan(x)); }
-template <class V> INLINE inline V atan_(V x) { return each(x, [](auto e) INLINE { return atan_(e); }); }
+template <class V> INLINE inline V atan_(V x) { return by_registers(atan_of_all(), x); }
 
 //: sinh_
-LANE_BY_LANE(sinh)
+HYPERBOLIC(sinh)
 
 //: cosh_
-LANE_BY_LANE(cosh)
+HYPERBOLIC(cosh)
 
 //: rsqrt_
 template <class V> INLINE inline V rsqrt_(V x) { return V(1.0f / sqrt_(x)); }
@@ -136,10 +231,14 @@ INLINE inline f32v sin_(f32v x) {
     return sine_turned(abs_(x), 0, bits(x) & (int)0x80000000, x, other);
 }
 INLINE inline float sin_(float x) { return sin_(splat<f32v>(x))[0]; }
-BUT_FLOATS_BY_LANE(sin)
 #else
-LANE_BY_LANE(sin)
+INLINE inline float sin_(float x) { return __builtin_sinf(x); }
+INLINE inline f32v sin_(f32v x) { return each(x, [](float e) INLINE { return __builtin_sinf(e); }); }
 #endif
+INLINE inline double sin_(double x) { return __builtin_sin(x); }
+
+//: sin_@f64v
+DOUBLES_IN_REGISTERS(sin)
 
 //: cos_
 #if defined(__FMA__)
@@ -147,10 +246,14 @@ INLINE inline f32v cos_(f32v x) {
     return sine_turned(abs_(x), 1, i32v{}, x, [](float e) INLINE { return __builtin_cosf(e); });
 }
 INLINE inline float cos_(float x) { return cos_(splat<f32v>(x))[0]; }
-BUT_FLOATS_BY_LANE(cos)
 #else
-LANE_BY_LANE(cos)
+INLINE inline float cos_(float x) { return __builtin_cosf(x); }
+INLINE inline f32v cos_(f32v x) { return each(x, [](float e) INLINE { return __builtin_cosf(e); }); }
 #endif
+INLINE inline double cos_(double x) { return __builtin_cos(x); }
+
+//: cos_@f64v
+DOUBLES_IN_REGISTERS(cos)
 
 //: power_of_two
 // 2^n for integers n from -126 to 127.
@@ -216,7 +319,7 @@ INLINE inline float exp_(float x) { return exp_(splat<f32v>(x))[0]; }
 INLINE inline double exp_(double x) { return __builtin_exp(x); }
 
 //: exp_@f64v
-INLINE inline f64v exp_(f64v x) { return each(x, [](double e) INLINE { return __builtin_exp(e); }); }
+DOUBLES_IN_REGISTERS(exp)
 
 //: exp2_
 INLINE inline f32v exp2_(f32v x) {
@@ -235,7 +338,7 @@ INLINE inline float exp2_(float x) { return exp2_(splat<f32v>(x))[0]; }
 INLINE inline double exp2_(double x) { return __builtin_exp2(x); }
 
 //: exp2_@f64v
-INLINE inline f64v exp2_(f64v x) { return each(x, [](double e) INLINE { return __builtin_exp2(e); }); }
+DOUBLES_IN_REGISTERS(exp2)
 
 //: expm1_
 INLINE inline f32v expm1_(f32v x) {
@@ -252,7 +355,7 @@ INLINE inline float expm1_(float x) { return expm1_(splat<f32v>(x))[0]; }
 INLINE inline double expm1_(double x) { return __builtin_expm1(x); }
 
 //: expm1_@f64v
-INLINE inline f64v expm1_(f64v x) { return each(x, [](double e) INLINE { return __builtin_expm1(e); }); }
+DOUBLES_IN_REGISTERS(expm1)
 
 //: Logarithm
 // x = 2^exponent (1 + f) with log(1 + f) = log_f; right for finite x > 0, subnormals included.
@@ -288,7 +391,7 @@ INLINE inline float log_(float x) { return log_(splat<f32v>(x))[0]; }
 INLINE inline double log_(double x) { return __builtin_log(x); }
 
 //: log_@f64v
-INLINE inline f64v log_(f64v x) { return each(x, [](double e) INLINE { return __builtin_log(e); }); }
+DOUBLES_IN_REGISTERS(log)
 
 //: log2_
 INLINE inline f32v log2_(f32v x) {
@@ -299,7 +402,7 @@ INLINE inline float log2_(float x) { return log2_(splat<f32v>(x))[0]; }
 INLINE inline double log2_(double x) { return __builtin_log2(x); }
 
 //: log2_@f64v
-INLINE inline f64v log2_(f64v x) { return each(x, [](double e) INLINE { return __builtin_log2(e); }); }
+DOUBLES_IN_REGISTERS(log2)
 
 //: log10_
 INLINE inline f32v log10_(f32v x) {
@@ -311,7 +414,7 @@ INLINE inline float log10_(float x) { return log10_(splat<f32v>(x))[0]; }
 INLINE inline double log10_(double x) { return __builtin_log10(x); }
 
 //: log10_@f64v
-INLINE inline f64v log10_(f64v x) { return each(x, [](double e) INLINE { return __builtin_log10(e); }); }
+DOUBLES_IN_REGISTERS(log10)
 
 //: log1p_
 INLINE inline f32v log1p_(f32v x) {
@@ -326,7 +429,7 @@ INLINE inline float log1p_(float x) { return log1p_(splat<f32v>(x))[0]; }
 INLINE inline double log1p_(double x) { return __builtin_log1p(x); }
 
 //: log1p_@f64v
-INLINE inline f64v log1p_(f64v x) { return each(x, [](double e) INLINE { return __builtin_log1p(e); }); }
+DOUBLES_IN_REGISTERS(log1p)
 
 //: tanh_
 INLINE inline f32v tanh_(f32v x) {
@@ -337,7 +440,7 @@ INLINE inline float tanh_(float x) { return tanh_(splat<f32v>(x))[0]; }
 INLINE inline double tanh_(double x) { return __builtin_tanh(x); }
 
 //: tanh_@f64v
-INLINE inline f64v tanh_(f64v x) { return each(x, [](double e) INLINE { return __builtin_tanh(e); }); }
+DOUBLES_IN_REGISTERS(tanh)
 
 //: sigmoid_
 // 1 / (1 + e^-x): 0 where e^-x is too large, as eager has it.
@@ -396,7 +499,7 @@ INLINE inline float erf_(float x) { return erf_(splat<f32v>(x))[0]; }
 INLINE inline double erf_(double x) { return __builtin_erf(x); }
 
 //: erf_@f64v
-INLINE inline f64v erf_(f64v x) { return each(x, [](double e) INLINE { return __builtin_erf(e); }); }
+DOUBLES_IN_REGISTERS(erf)
 
 //: normal_cdf_
 template <class V> INLINE inline V normal_cdf_(V x) {
@@ -407,28 +510,51 @@ template <class V> INLINE inline V normal_cdf_(V x) {
 INLINE inline f32v normal_cdf_(f32v x) { return copy_sign(half_erf(abs_(x) * 5.656854f), x) + 0.5f; }
 #endif
 
-//: PAIR_BY_PAIR
-// A function of two floats, called for each pair of lanes.
-#define PAIR_BY_PAIR(name) \
-    template <class A, class B> INLINE inline auto name(A a, B b) { \
+//: SLEEF_PAIRS
+// The type of a function of two numbers; `end` ends the names of SLEEF's.
+#define SLEEF_PAIRS(name, end) \
+    extern "C" f32x16 Sleef_##name##f16##end(f32x16, f32x16); \
+    extern "C" f32x8 Sleef_##name##f8##end(f32x8, f32x8); \
+    extern "C" f64x8 Sleef_##name##d8##end(f64x8, f64x8); \
+    extern "C" f64x4 Sleef_##name##d4##end(f64x4, f64x4); \
+    struct name##_of_pairs { \
+        INLINE float operator()(float a, float b) const { return __builtin_##name##f(a, b); } \
+        INLINE double operator()(double a, double b) const { return __builtin_##name(a, b); } \
+        INLINE f32x16 operator()(f32x16 a, f32x16 b) const { return Sleef_##name##f16##end(a, b); } \
+        INLINE f32x8 operator()(f32x8 a, f32x8 b) const { return Sleef_##name##f8##end(a, b); } \
+        INLINE f64x8 operator()(f64x8 a, f64x8 b) const { return Sleef_##name##d8##end(a, b); } \
+        INLINE f64x4 operator()(f64x4 a, f64x4 b) const { return Sleef_##name##d4##end(a, b); } \
+    };
+
+//: PAIRS_IN_REGISTERS
+// A function of two single numbers and of two vectors, or of one of each.
+#define PAIRS_IN_REGISTERS(name, end) \
+    SLEEF_PAIRS(name, end) \
+    INLINE inline float name##_(float a, float b) { return as_a_lane(name##_of_pairs(), a, b); } \
+    INLINE inline double name##_(double a, double b) { return __builtin_##name(a, b); } \
+    template <class A, class B> INLINE inline auto name##_(A a, B b) { \
         typedef wider<A, B> V; \
-        return each_pair(splat<V>(a), splat<V>(b), [](auto x, auto y) INLINE { return name(x, y); }); \
+        return by_registers(name##_of_pairs(), splat<V>(a), splat<V>(b)); \
     }
 
 //: pow_
-INLINE inline float pow_(float a, float b) { return __builtin_powf(a, b); }
-INLINE inline double pow_(double a, double b) { return __builtin_pow(a, b); }
-PAIR_BY_PAIR(pow_)
+PAIRS_IN_REGISTERS(pow, _u10)
 
 //: atan2_
-INLINE inline float atan2_(float a, float b) { return __builtin_atan2f(a, b); }
-INLINE inline double atan2_(double a, double b) { return __builtin_atan2(a, b); }
-PAIR_BY_PAIR(atan2_)
+PAIRS_IN_REGISTERS(atan2, _u10)
 
 //: fmod_
+// SLEEF's is exact as long as the quotient is far from being infinite.
+SLEEF_PAIRS(fmod, )
 INLINE inline float fmod_(float a, float b) { return __builtin_fmodf(a, b); }
 INLINE inline double fmod_(double a, double b) { return __builtin_fmod(a, b); }
-PAIR_BY_PAIR(fmod_)
+template <class A, class B> INLINE inline auto fmod_(A a, B b) {
+    typedef wider<A, B> V;
+    const V x = splat<V>(a), y = splat<V>(b), r = by_registers(fmod_of_pairs(), x, y);
+    typedef typename Element<V>::type E;
+    const V most = abs_(y) * splat<V>(E(sizeof(E) == 4 ? 0x1p100 : 0x1p900));
+    return but_lanes(abs_(x) >= most, r, fmod_of_pairs(), x, y);
+}
 
 //: fmod_whole
 // Of integers, by a divisor that is not 0: what division leaves, with the sign of a.
@@ -455,25 +581,19 @@ template <class A, class B> INLINE inline auto floordiv_whole(A a, B b) {
 
 //: remainder_
 // What floor division leaves: the sign is the divisor's.
-template <class F> INLINE inline F remainder_of(F a, F b) {
-    const F r = fmod_(a, b);
-    return r != F(0) && (r < F(0)) != (b < F(0)) ? r + b : r;
+template <class A, class B> INLINE inline auto remainder_(A a, B b) {
+    typedef wider<A, B> V;
+    const V by = splat<V>(b), r = fmod_(splat<V>(a), by);
+    return V((r != V{}) & ((r < V{}) != (by < V{})) ? V(r + by) : r);
 }
-INLINE inline float remainder_(float a, float b) { return remainder_of(a, b); }
-INLINE inline double remainder_(double a, double b) { return remainder_of(a, b); }
-PAIR_BY_PAIR(remainder_)
 
 //: floordiv_
 // The quotient of a less the exact remainder, rounded to an integer; x / 0 keeps the infinity.
-template <class F> INLINE inline F floordiv_of(F a, F b) {
-    if (b == F(0)) return a / b;
-    const F r = fmod_(a, b);
-    F quotient = (a - r) / b;
-    if (r != F(0) && (r < F(0)) != (b < F(0))) quotient -= F(1);
-    if (quotient == F(0)) return F(__builtin_copysign(0.0, a / b));
-    const F whole = floor_(quotient);
-    return quotient - whole > F(0.5) ? whole + F(1) : whole;
+template <class A, class B> INLINE inline auto floordiv_(A a, B b) {
+    typedef wider<A, B> V;
+    const V x = splat<V>(a), by = splat<V>(b), r = fmod_(x, by), plain = x / by, zero = {};
+    const V above = (x - r) / by, quotient = (r != zero) & ((r < zero) != (by < zero)) ? V(above - splat<V>(1.0f)) : above;
+    const V whole = floor_(quotient), near = quotient - whole > splat<V>(0.5f) ? V(whole + splat<V>(1.0f)) : whole;
+    const V rounded = quotient == zero ? V(plain * zero) : near;  // a 0 with the sign of x / by
+    return V(by == zero ? plain : rounded);
 }
-INLINE inline float floordiv_(float a, float b) { return floordiv_of(a, b); }
-INLINE inline double floordiv_(double a, double b) { return floordiv_of(a, b); }
-PAIR_BY_PAIR(floordiv_)
