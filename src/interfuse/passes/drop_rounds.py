@@ -1,9 +1,11 @@
 """drop_rounds: leave out roundings that nothing discrete can see. In: a graph. Out: a graph with fewer `round` nodes.
 
-Eager rounds every narrow result to memory. Keeping f32 between fused operators is more accurate, and allowed, unless a
-comparison, a where's condition, an arg-reduction, a floor, an integer or 8-bit cast, ... could decide otherwise for it,
-or unless the model casts a wide value to a narrow type and straight back: then the rounding is what it asks for.
-Library calls and contractions end the search: they read buffers, whose narrow type rounds anyway.
+Eager rounds every narrow result to memory. Keeping f32 between fused operators is more accurate, and allowed, unless
+- a comparison, a where's condition, an arg-reduction, a floor, an integer or 8-bit cast, ... could decide otherwise;
+- the model casts to the narrow type itself (`x - x.bfloat16()`): then the rounding is what it asks for;
+- the narrow value is kept: a result, or what a library call reads. What is told to be the sum and what is subtracted from
+  it afterwards are one number then (compensated sums live on that).
+Library calls and contractions end the search for what is discrete: they read buffers, whose narrow type rounds anyway.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from interfuse.ir.node import Node, topological
 from interfuse.ir.ops import CONTRACTION, DISCRETE, LIBRARY, MOVEMENT, TABLE
 from interfuse.passes.rewrite import rewrite
 
-CASTS = frozenset(("aten._to_copy.default", "prims.convert_element_type.default"))
-"""Calls that change the type of their operand and nothing else."""
+CASTS = frozenset(("aten._to_copy.default", "prims.convert_element_type.default", "aten.copy.default"))
+"""Calls that change the type of their last operand and nothing else."""
 
 
 def _decides(user: Node, operand: int) -> bool:
@@ -39,25 +41,28 @@ def seen_by_discrete(roots: tuple[Node, ...]) -> set[Node]:
 
 
 def asked_for(graph: Graph) -> set[Node]:
-    """The roundings of wide values that are cast to a narrow type and back, moved at most between the two. What an
-    operator gives in a narrow type is not cast to it: its rounding is no more than the way that eager takes.
-    """
+    """The roundings that casts of the model itself make, and those of narrow values that are kept."""
     casts = [
-        (c.operands[0], c.outs[0]) for c in graph.calls if c.target in CASTS and c.operands and c.outs[0] is not None
+        c.outs[0] for c in graph.calls if c.target in CASTS and c.outs[0] and c.operands[-1].dtype != c.outs[0].dtype
     ]
-    narrowed = {to for of, to in casts if to.op == "cast" and of.dtype.is_float and of.dtype.bytes > to.dtype.bytes}
+    held = [o.node for o in graph.outputs] + [n for c in graph.calls if c.opaque for n in c.operands]
+    held += [n for u in topological(graph.roots()) if TABLE[u.op].band in (LIBRARY, CONTRACTION) for n in u.inputs]
     found = set()
-    for of, to in casts:
-        while TABLE[of.op].band == MOVEMENT:
-            of = of.inputs[0]
-        if of in narrowed and to.dtype.is_float and to.dtype.bytes > of.dtype.bytes:
-            found.add(of.inputs[0])
+    for n in (*casts, *held):
+        while n is not None and TABLE[n.op].band == MOVEMENT:
+            n = n.inputs[0]
+        if n is not None and n.op == "cast" and n.dtype.is_narrow and n.inputs[0].op == "round":
+            found.add(n.inputs[0])
     return found
 
 
 def drop_rounds(graph: Graph) -> Graph:
-    """The graph without the roundings that no discrete operator sees and no model asks for."""
-    seen = seen_by_discrete(graph.roots()) | asked_for(graph)
+    """The graph without the roundings that no discrete operator sees and no model asks for. One that only its own cast
+    reads goes in any case: the cast rounds.
+    """
+    roots = graph.roots()
+    read = {n for user in topological(roots) for n in user.inputs if n.op == "round" and not _rounds(user, n)}
+    seen = seen_by_discrete(roots) | asked_for(graph) & (read | set(roots))
 
     def dropped(old: Node, new: Node) -> Node | None:
         # `new` may already be what stood behind `old`: another rounding, which is asked about as itself.
@@ -65,3 +70,8 @@ def drop_rounds(graph: Graph) -> Graph:
         return new.inputs[0] if own and old not in seen else None
 
     return rewrite(graph, dropped)
+
+
+def _rounds(user: Node, rounding: Node) -> bool:
+    """True where `user` casts to the type that `rounding` rounds to."""
+    return user.op == "cast" and user.dtype.name == rounding.attr("to")

@@ -20,9 +20,9 @@ SPLIT = "interfuse.linear"
 """Our own product of f32 on a CPU's tile registers."""
 
 PROVIDERS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    # oneDNN's relu turns NaN into 0, so relu is a kernel of ours behind the plain product.
-    "cpu": dict.fromkeys(("none", "gelu", "gelu_tanh", "tanh", "sigmoid", "swish"), ("onednn.linear", SPLIT))
-    | {"relu": (SPLIT,)},
+    # What oneDNN's epilogue does not compute as eager does is a kernel of ours behind the plain product.
+    "cpu": dict.fromkeys(("none", "gelu", "gelu_tanh", "tanh"), ("onednn.linear", SPLIT))
+    | dict.fromkeys(("relu", "sigmoid", "swish"), (SPLIT,)),
     "cuda": {"none": ("cublas.linear",), "gelu_tanh": ("cublaslt.linear_gelu",), "relu": ("cublaslt.linear_relu",)},
     "hip": {},
 }

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -38,12 +39,16 @@ _FUSED = {
     "gelu": ("gelu", "none"),
     "gelu_tanh": ("gelu", "tanh"),
     "tanh": ("tanh", ""),
-    "sigmoid": ("sigmoid", ""),
-    "swish": ("swish", ""),
 }
 """Activations that oneDNN applies before it rounds: our name to its name and algorithm."""
-_AFTER: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {"relu": torch.relu_}
-"""Activations done in place afterwards: oneDNN's own relu turns NaN into 0."""
+_AFTER: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "relu": torch.relu_,
+    "sigmoid": torch.sigmoid_,
+    "swish": partial(torch.nn.functional.silu, inplace=True),
+}
+"""Activations done in place afterwards: oneDNN's relu turns NaN into 0, its sigmoid is 0 from -87 on, where there are
+still numbers to tell it from 0.
+"""
 ACTIVATIONS = (*_FUSED, *_AFTER)
 """Values of the attribute `activation` of onednn.linear."""
 
