@@ -49,7 +49,8 @@ def _gradient(function: Function) -> Function:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_gradients_of_extremes_find_them(name: str, dtype: torch.dtype) -> None:
     function = FUNCTIONS[name]
-    x = torch.randn(33, 65, generator=torch.Generator().manual_seed(1)).to(dtype)
+    cols = 20 if name == "amin of columns" else 65  # more of them side by side take a compiler long, and nothing else
+    x = torch.randn(33, cols, generator=torch.Generator().manual_seed(1)).to(dtype)
     fast = torch.compile(function, backend=Backend(read(None, {"race": False})), dynamic=False)
     verdict = judge(_gradient(function), (x,), _gradient(fast))
     assert verdict.ok, verdict.note

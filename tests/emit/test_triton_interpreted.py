@@ -1,4 +1,4 @@
-"""Triton kernels under the interpreter. In: interpreted_values.py. Out: its tests pass, in a process of their own.
+"""Triton kernels under the interpreter. In: interpreted_values.py. Out: its tests pass, in processes of their own.
 
 TRITON_INTERPRET must be set before Triton is first imported, so this process cannot run them.
 """
@@ -10,10 +10,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).parent
+HALF = "test_one_ or test_parts"
+"""Names in about half of the tests by time. The rest is what they do not name, so every test is in one of both."""
 
 
-def test_values_under_the_interpreter() -> None:
+@pytest.mark.parametrize("names", (HALF, f"not ({HALF})"))
+def test_values_under_the_interpreter(names: str) -> None:
     command = [
         sys.executable,
         "-m",
@@ -24,6 +29,8 @@ def test_values_under_the_interpreter() -> None:
         "no:cacheprovider",
         "-p",
         "no:xdist",
+        "-k",
+        names,
         str(HERE / "interpreted_values.py"),
     ]
     done = subprocess.run(
