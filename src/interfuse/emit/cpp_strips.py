@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from interfuse.emit.cpp_facts import FETCH_FROM, buffer_bytes, follows
+from interfuse.emit.cpp_facts import FETCH_FROM, buffer_bytes, follows, takes_much
 from interfuse.emit.cpp_phases import Phases
 from interfuse.emit.cpp_reduce import Accumulator
 from interfuse.emit.pieces import span
@@ -18,6 +18,11 @@ from interfuse.lower.kernel import MOMENTS, Axis, Bound, Let, Load, Loop, Reduce
 MANY_MOMENTS = 128
 """Vectors side by side whose moments, of 384 bytes each with AVX-512, fill the first-level cache: more rows at a time
 move them less often.
+"""
+
+ROW_WORK = 20
+"""Operations an element from which on rows are taken one by one: what they wait for each other is little beside that, and
+several rows of it side by side take the compiler seconds.
 """
 
 HELD_FROM = 32
@@ -54,7 +59,6 @@ class Strips(Phases):
         params = f"long {begin}, long {some}, long {at}, long {left}, int {first}"
         loads = all(isinstance(s, (Load, Reduce)) for s in loop.body)
         rows = 32 if count == 1 and self.side >= MANY_MOMENTS and moments and loads else 16
-        rows = 4 if lanes else rows  # each row is a loop over lanes: more beside each other take the compiler seconds
         with self.w.block(f"strips<{self.side}, {count}, {rows}>({where}, [&]({params}) INLINE {{", "});"):
             back = []
             for parts, made in carried.items():
@@ -121,7 +125,9 @@ class Strips(Phases):
         row, column = self.names.give_index(axis.name), self.names.give_index(self.lane_axis.name)
         self.in_tile, (loads, down, along) = True, ask
         part = " part" if any(isinstance(s, Reduce) for s in loop.body) else ""
-        with self.w.block(f"few_rows<{tall}>({rows}, [&](long {row}, int{part}) INLINE {{", "});"):
+        lanes = any(isinstance(s, Load) and self.by_lane(s) for s in loop.body)  # each row is a loop over lanes
+        each = "each_row" if lanes or takes_much(self.kernel, loop.body, ROW_WORK) else "few_rows"
+        with self.w.block(f"{each}({rows}, [&](long {row}, int{part}) INLINE {{", "});"):
             head = f"side_by_side<{self.together}>({vectors}, [&](long {column}, long n, int {k}) INLINE {{"
             with self.w.block(head, "});"):
                 self.ask(loads, {axis.name: f"({row} + {tall})"}, level="<2>")

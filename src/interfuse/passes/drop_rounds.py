@@ -3,8 +3,8 @@
 Eager rounds every narrow result to memory. Keeping f32 between fused operators is more accurate, and allowed, unless
 - a comparison, a where's condition, an arg-reduction, a floor, an integer or 8-bit cast, ... could decide otherwise;
 - the model casts to the narrow type itself (`x - x.bfloat16()`): then the rounding is what it asks for;
-- the narrow value is kept: a result, or what a library call reads. What is told to be the sum and what is subtracted from
-  it afterwards are one number then (compensated sums live on that).
+- the narrow value is kept: a result, or what a library call reads. What a sum is told to be and what is subtracted
+  from it afterwards are one number then (compensated sums live on that).
 Library calls and contractions end the search for what is discrete: they read buffers, whose narrow type rounds anyway.
 """
 

@@ -77,13 +77,9 @@ INLINE inline void tall_strips(long row, long stop, long from, long extent, Body
 }
 
 //: few_rows
-// body(row, part) for each row of a strip, four parts taking turns; strips of `tall` rows are the usual ones.
-template <int tall, class Body> INLINE inline void few_rows(long row, long rows, Body body) {
-    if (rows == tall) {
-#pragma GCC unroll 32
-        for (int i = 0; i < tall; ++i) body(row + i, i % 4);
-        return;
-    }
+// body(row, part) for each row of a strip, four parts taking turns. More rows side by side are no faster, and take the
+// compiler long.
+template <class Body> INLINE inline void few_rows(long row, long rows, Body body) {
     long i = 0;
     for (; i + 4 <= rows; i += 4) {
         body(row + i, 0);
@@ -92,6 +88,12 @@ template <int tall, class Body> INLINE inline void few_rows(long row, long rows,
         body(row + i + 3, 3);
     }
     for (; i < rows; ++i) body(row + i, 0);
+}
+
+//: each_row
+// body(row, part) for each row of a strip, all of one part.
+template <class Body> INLINE inline void each_row(long row, long rows, Body body) {
+    for (long i = 0; i < rows; ++i) body(row + i, 0);
 }
 
 //: for_vectors
