@@ -1,7 +1,8 @@
 """The C++ prelude: what generated kernels are written with. In: a kernel's text. Out: the helpers that it uses.
 
 The helpers lie in `prelude/*.h`, in segments that begin with a line "//: name" or "//: name@type". A segment goes into
-a file when its name is used there or in another segment that goes in; one with a type, when both name and type are.
+a file when its name is used there or in another segment that goes in; one with a type, when both name and type are. With
+"//: name@type!" the kernel itself must use the type: a helper that does so has no need of the segment.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 @dataclass(frozen=True)
 class Segment:
-    """One helper: the words that call for it (all of them must be in use), its text, and the words that it uses."""
+    """One helper: the words that call for it (all of them must be in use, those in `kernel` by the kernel itself), its
+    text, and the words that it uses.
+    """
 
     wanted_by: frozenset[str]
+    kernel: frozenset[str]
     text: str
     uses: frozenset[str]
 
@@ -36,7 +40,9 @@ def segments() -> tuple[Segment, ...]:
         text = (Path(__file__).parent / "prelude" / f"{name}.h").read_text(encoding="utf-8")
         for part in re.split(r"^//: ", text, flags=re.M)[1:]:
             head, body = part.split("\n", 1)
-            found.append(Segment(frozenset(head.strip().split("@")), body.strip(), _words(body)))
+            words = head.strip().split("@")
+            kernel = frozenset(w[:-1] for w in words if w.endswith("!"))
+            found.append(Segment(frozenset(w.rstrip("!") for w in words), kernel, body.strip(), _words(body)))
     return tuple(found)
 
 
@@ -49,8 +55,9 @@ def names() -> frozenset[str]:
 def select(kernel_text: str) -> str:
     """The segments that `kernel_text` needs, each once, in order, with a blank line between."""
     words, chosen = set(_words(kernel_text)), dict[int, Segment]()
+    own = _words(re.sub(r"<[^<>]*>", "", kernel_text))  # a sum that is carried into doubles computes none
     while True:
-        new = {k: s for k, s in enumerate(segments()) if k not in chosen and s.wanted_by <= words}
+        new = {k: s for k, s in enumerate(segments()) if k not in chosen and s.wanted_by <= words and s.kernel <= own}
         if not new:
             return "\n\n".join(chosen[k].text for k in sorted(chosen))
         chosen.update(new)

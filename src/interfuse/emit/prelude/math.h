@@ -15,12 +15,12 @@ typedef Register<double, 32>::type f64x4;
 
 // f of each register of the vectors, or of each lane.
 template <class F, class V, class... More> INLINE inline V by_registers(F f, V x, More... more) {
-#if defined(SLEEF) && defined(__AVX512F__)
+#if defined(SLEEF) && defined(__AVX2__)
+#if defined(__AVX512F__)
     constexpr unsigned long bytes = sizeof(V) % 64 == 0 ? 64 : 32;
 #else
     constexpr unsigned long bytes = 32;
 #endif
-#if defined(SLEEF) && defined(__AVX2__)
     if constexpr (sizeof(V) % bytes == 0) {
         typedef typename Register<typename Element<V>::type, bytes>::type R;
         for (unsigned long at = 0; at < sizeof(V); at += bytes) {
@@ -237,7 +237,7 @@ INLINE inline f32v sin_(f32v x) { return each(x, [](float e) INLINE { return __b
 #endif
 INLINE inline double sin_(double x) { return __builtin_sin(x); }
 
-//: sin_@f64v
+//: sin_@f64v!
 DOUBLES_IN_REGISTERS(sin)
 
 //: cos_
@@ -252,7 +252,7 @@ INLINE inline f32v cos_(f32v x) { return each(x, [](float e) INLINE { return __b
 #endif
 INLINE inline double cos_(double x) { return __builtin_cos(x); }
 
-//: cos_@f64v
+//: cos_@f64v!
 DOUBLES_IN_REGISTERS(cos)
 
 //: power_of_two
@@ -318,7 +318,7 @@ INLINE inline f32v exp_(f32v x) {
 INLINE inline float exp_(float x) { return exp_(splat<f32v>(x))[0]; }
 INLINE inline double exp_(double x) { return __builtin_exp(x); }
 
-//: exp_@f64v
+//: exp_@f64v!
 DOUBLES_IN_REGISTERS(exp)
 
 //: exp2_
@@ -337,7 +337,7 @@ INLINE inline f32v exp2_(f32v x) {
 INLINE inline float exp2_(float x) { return exp2_(splat<f32v>(x))[0]; }
 INLINE inline double exp2_(double x) { return __builtin_exp2(x); }
 
-//: exp2_@f64v
+//: exp2_@f64v!
 DOUBLES_IN_REGISTERS(exp2)
 
 //: expm1_
@@ -354,7 +354,7 @@ INLINE inline f32v expm1_(f32v x) {
 INLINE inline float expm1_(float x) { return expm1_(splat<f32v>(x))[0]; }
 INLINE inline double expm1_(double x) { return __builtin_expm1(x); }
 
-//: expm1_@f64v
+//: expm1_@f64v!
 DOUBLES_IN_REGISTERS(expm1)
 
 //: Logarithm
@@ -390,7 +390,7 @@ INLINE inline f32v log_(f32v x) {
 INLINE inline float log_(float x) { return log_(splat<f32v>(x))[0]; }
 INLINE inline double log_(double x) { return __builtin_log(x); }
 
-//: log_@f64v
+//: log_@f64v!
 DOUBLES_IN_REGISTERS(log)
 
 //: log2_
@@ -401,7 +401,7 @@ INLINE inline f32v log2_(f32v x) {
 INLINE inline float log2_(float x) { return log2_(splat<f32v>(x))[0]; }
 INLINE inline double log2_(double x) { return __builtin_log2(x); }
 
-//: log2_@f64v
+//: log2_@f64v!
 DOUBLES_IN_REGISTERS(log2)
 
 //: log10_
@@ -413,7 +413,7 @@ INLINE inline f32v log10_(f32v x) {
 INLINE inline float log10_(float x) { return log10_(splat<f32v>(x))[0]; }
 INLINE inline double log10_(double x) { return __builtin_log10(x); }
 
-//: log10_@f64v
+//: log10_@f64v!
 DOUBLES_IN_REGISTERS(log10)
 
 //: log1p_
@@ -428,7 +428,7 @@ INLINE inline f32v log1p_(f32v x) {
 INLINE inline float log1p_(float x) { return log1p_(splat<f32v>(x))[0]; }
 INLINE inline double log1p_(double x) { return __builtin_log1p(x); }
 
-//: log1p_@f64v
+//: log1p_@f64v!
 DOUBLES_IN_REGISTERS(log1p)
 
 //: tanh_
@@ -439,7 +439,7 @@ INLINE inline f32v tanh_(f32v x) {
 INLINE inline float tanh_(float x) { return tanh_(splat<f32v>(x))[0]; }
 INLINE inline double tanh_(double x) { return __builtin_tanh(x); }
 
-//: tanh_@f64v
+//: tanh_@f64v!
 DOUBLES_IN_REGISTERS(tanh)
 
 //: sigmoid_
@@ -498,7 +498,7 @@ INLINE inline f32v erf_(f32v x) {
 INLINE inline float erf_(float x) { return erf_(splat<f32v>(x))[0]; }
 INLINE inline double erf_(double x) { return __builtin_erf(x); }
 
-//: erf_@f64v
+//: erf_@f64v!
 DOUBLES_IN_REGISTERS(erf)
 
 //: normal_cdf_
