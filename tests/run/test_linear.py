@@ -160,6 +160,25 @@ def test_a_tiny_number_among_others_is_none(tiles: bool) -> None:
     check([x, weight, bias], tiles)
 
 
+@pytest.mark.parametrize("tiles", FORMS)
+@pytest.mark.parametrize("scales", [(1e-19, 1e-19), (1e-17, 1e-17), (1e-15, 1e-19), (1e-33, 1.0)])
+def test_tiny_numbers_behind_a_large_one_are_the_librarys(scales: tuple[float, float], tiles: bool) -> None:
+    """The large one meets a 0, so that the sums are made of the others alone."""
+    x, weight = (t * scale for t, scale in zip(made(40, 50, 60, bias=False), scales, strict=True))
+    x[:, 0], weight[:, 0] = 1.0, 0.0
+    if scales[1] == 1.0:
+        weight[:, 1:] = torch.eye(50, 59)
+    assert linear([x, weight], {}, library, function(tiles)).item() == 42.0
+
+
+@pytest.mark.parametrize("tiles", FORMS)
+def test_sums_that_are_zero_are_no_tiny_ones(tiles: bool) -> None:
+    generator = torch.Generator().manual_seed(3)
+    x, weight = (torch.randint(-1, 2, (n, 64), generator=generator).float() for n in (70, 50))
+    assert ((x @ weight.t()) == 0).any()
+    assert torch.equal(linear([x, weight], {}, refused, function(tiles)), x @ weight.t())
+
+
 def test_nothing_to_do_is_the_librarys() -> None:
     for x, weight in (((0, 4), (3, 4)), ((2, 0), (3, 0)), ((2, 4), (0, 4))):
         assert linear([torch.ones(x), torch.ones(weight)], {}, library, function(False)).item() == 42.0

@@ -85,16 +85,23 @@ constexpr long FEW = 4;                                  // rows of tiles that a
 // Makes tiles of the first 32 rows of `from`, zero where there are none. A step takes 32 numbers of each: its tiles are
 // the leading pieces of 16 rows, those of the other 16, then the middle and the low ones. A pair is the k-th and the
 // k+16-th number. There are 32 rows of tiles a step, one a row of the operand where its numbers lie side by side,
-// otherwise one a pair of 16 rows; each call makes FEW of them.
+// otherwise one a pair of 16 rows; each call makes FEW of them. `least` are the least magnitudes but 0 that it has seen,
+// twice their bits less 1: those of 0 are the largest number then.
 struct Fill {
     Operand from;
     long rows = 0, depth = 0;
     float* to = nullptr;
     long half = STRIP, k = 0, i = 0;
     float* at = nullptr;
+    u32v least = {};
 
     void begin(Operand operand, long its_rows, long its_depth, float* place) {
         from = operand, rows = its_rows, depth = its_depth, to = at = place, half = k = i = 0;
+        least = u32v{} - 1u;
+    }
+    float smallest() const {
+        const unsigned twice = across(least, [](auto a, auto b) INLINE { return a < b ? a : b; });
+        return twice == ~0u ? __builtin_inff() : from_bits(i32v{} + int((twice + 1) >> 1))[0];
     }
     INLINE bool open() const { return half < STRIP; }
     __attribute__((noinline)) void some() {
@@ -122,7 +129,10 @@ struct Fill {
         i = 0, k += 2 * all, at += STEP;
         if (k >= depth) k = 0, half += all, at = to + half / all * TILE;
     }
-    INLINE static void put(f32v a, f32v b, float* made) {
+    INLINE void put(f32v a, f32v b, float* made) {
+        const u32v twice_a = ((u32v)bits(a) << 1) - 1u, twice_b = ((u32v)bits(b) << 1) - 1u;
+        least = twice_a < least ? twice_a : least;
+        least = twice_b < least ? twice_b : least;
         f32v high, middle, low;
         in_three(a, b, high, middle, low);
         store(made, high, LANES), store(made + 2 * TILE, middle, LANES), store(made + 4 * TILE, low, LANES);
@@ -130,43 +140,34 @@ struct Fill {
 };
 
 //: fill_strip
-// All of a strip at once, each tile `across`: rows of the operand become columns, pairs of 16 rows become rows.
-inline void fill_strip(Operand from, long rows, long depth, bool across, float* to) {
+// All of a strip at once, each tile `turned`: rows of the operand become columns, pairs of 16 rows become rows. Gives its
+// least magnitude but 0.
+inline float fill_strip(Operand from, long rows, long depth, bool turned, float* to) {
     constexpr long all = LANES;
     Fill fill;
     for (fill.begin(from, rows, depth, to); fill.open();) {
         float* const made = fill.at;
         for (long i = 0; i < all; i += FEW) fill.some();
-        for (long piece = 0; across && piece < 3; ++piece) {
+        for (long piece = 0; turned && piece < 3; ++piece) {
             f32v square[LANES];
             for (long i = 0; i < all; ++i) square[i] = load(made + 2 * piece * TILE + i * all, all);
             across_lanes(square);
             for (long i = 0; i < all; ++i) store(made + 2 * piece * TILE + i * all, square[i], all);
         }
     }
+    return fill.smallest();
 }
 
-//: least_row
-// Of the largest magnitudes of the rows, the least that is not 0; infinity where all are.
-inline float least_row(Operand from, long rows, long depth) {
+//: most_of
+// The largest magnitude of the rows.
+inline float most_of(Operand from, long rows, long depth) {
     constexpr long all = LANES;
-    const f32v none = splat<f32v>(__builtin_inff());
-    f32v least = none;
-    const auto note = [&](f32v most) INLINE { least = smaller_of(where_(boolv(most > 0.0f), most, none), least); };
-    if (from.deep == 1)
-        for (long r = 0; r < rows; ++r) {
-            f32v most = {};
-            for (long k = 0; k < depth; k += all)
-                most = larger_of(abs_(load(from.from(r, k).at, min(all, depth - k))), most);
-            note(splat<f32v>(across(most, [](auto x, auto y) INLINE { return larger_of(x, y); })));
-        }
-    else
-        for (long r = 0; r < rows; r += all) {
-            f32v most = {};
-            for (long k = 0; k < depth; ++k) most = larger_of(abs_(load(from.from(r, k).at, min(all, rows - r))), most);
-            note(most);
-        }
-    return across(least, [](auto x, auto y) INLINE { return smaller_of(x, y); });
+    const bool in_rows = from.deep == 1;
+    f32v most = {};
+    for (long i = 0; i < (in_rows ? rows : depth); ++i)
+        for (long j = 0, wide = in_rows ? depth : rows; j < wide; j += all)
+            most = larger_of(abs_(load(in_rows ? from.from(i, j).at : from.from(j, i).at, min(all, wide - j))), most);
+    return across(most, [](auto x, auto y) INLINE { return larger_of(x, y); });
 }
 
 //: product_of_strips
@@ -244,20 +245,27 @@ inline const Strips* strips() {
 }
 
 // Sums of 32 rows and columns of the result, of which `left` tiles of four are not there yet: each goes there with what is
-// there already (`begun`), with bias and activation where it is `done`. `bad` where pieces do not add up to the numbers,
-// or their products would vanish: where a sum is not finite, or is tiny since the largest numbers of two rows are.
+// there already (`begun`), with bias and activation where it is `done`. `bad` where pieces do not add up to the numbers: a
+// sum is not finite, or there are numbers whose pieces or products are below 2^-126, which count as 0 (`least_x` and
+// `least_w` tell), and what that loses at most is not below the last place of some sum.
 struct Sums {
     const SplitProduct& n;
     const float* bias;
     float* y;
     bool turned;
     bool begun = false, done = false, bad = false;
-    boolv tiny = boolv(false), wild = boolv(false);
+    boolv wild = boolv(false);
+    f32v small = {};
     const float* from = nullptr;
     long row = 0, rows = 0, column = 0, columns = 0, left = 0;
     Operand x = {}, w = {};
     long depth = 0;
+    float least_x = 0, least_w = 0;
 
+    void begin(const float* sums, long its_row, long its_rows, long its_column, long its_columns) {
+        from = sums, row = its_row, rows = its_rows, column = its_column, columns = its_columns, left = 4;
+        wild = boolv(false), small = splat<f32v>(__builtin_inff());
+    }
     __attribute__((noinline)) void tile() {
         constexpr long all = LANES;
         const long q = 4 - left--, i = (turned ? q % 2 : q / 2) * all, j = (turned ? q / 2 : q % 2) * all;
@@ -267,11 +275,12 @@ struct Sums {
             for (long l = 0; l < all; ++l) square[l] = load(from + q * TILE + l * all, all);
             if (turned) across_lanes(square);
             const f32v offset = bias && done ? load(bias + column + j, open) : f32v{};
+            const f32v beyond = open < all ? (LANE < (int)open ? f32v{} : splat<f32v>(1.0f)) : f32v{};  // nobody's sums
             for (long l = 0; l < count; ++l) {
                 float* at = y + (row + i + l) * n.columns + column + j;
                 const f32v size = abs_(square[l]);
-                tiny = tiny | boolv(size < 0x1p-76f);
                 wild = wild | ~boolv(size < __builtin_inff());
+                small = smaller_of(size + beyond, small);
                 const f32v sum = (begun ? square[l] + load(at, open) : square[l]) + offset;
                 store(at, done ? activate(n.activation, sum) : sum, open);
             }
@@ -279,13 +288,12 @@ struct Sums {
         if (!left) judge();
     }
     void judge() {
-        const auto any = [](boolv x) INLINE { return across(x.mask, [](auto a, auto b) INLINE { return a | b; }) != 0; };
-        bad |= any(wild);
-        if (any(tiny)) {
-            const float least_x = least_row(x.from(row, 0), rows, depth), least_w = least_row(w.from(column, 0), columns, depth);
-            bad |= least_x < 0x1p-100f || least_w < 0x1p-100f || least_x * least_w < 0x1p-100f;
-        }
-        tiny = wild = boolv(false);
+        bad |= across(wild.mask, [](auto a, auto b) INLINE { return a | b; }) != 0;
+        if (least_x >= 0x1p-110f && least_w >= 0x1p-110f && least_x * least_w >= 0x1p-102f) return;
+        if (least_x == __builtin_inff() || least_w == __builtin_inff()) return;  // all are 0
+        const float most_x = most_of(x.from(row, 0), rows, depth), most_w = most_of(w.from(column, 0), columns, depth);
+        const float lost = 0x1p-126f * (float)depth * (most_x + most_w + 4.0f);
+        bad |= across(small, [](auto a, auto b) INLINE { return smaller_of(a, b); }) < 0x1p24f * lost;
     }
     void rest() {
         while (left) tile();
@@ -319,14 +327,16 @@ inline int split_product(
             sums.begun = k > 0, sums.done = k + DEEP >= n.depth, sums.depth = min(DEEP, n.depth - k);
             sums.x = Operand{x, n.x_row, n.x_deep}.from(0, k), sums.w = Operand{w, n.w_row, n.w_deep}.from(0, k);
             const long depth = sums.depth, steps = (depth + 31) / 32;
-            for (long r = top; r < end; r += STRIP)
-                fill_strip(sums.x.from(r, 0), end - r, depth, turned == (n.x_deep == 1), own->row((r - top) / STRIP, steps));
+            float least[TALL / STRIP];
+            for (long r = top, k = 0; r < end; r += STRIP, ++k)
+                least[k] = fill_strip(sums.x.from(r, 0), end - r, depth, turned == (n.x_deep == 1), own->row(k, steps));
             const long many = (end - top + STRIP - 1) / STRIP, calls = (STRIP / FEW + many - 1) / many;
             Fill fill;
             fill.begin(sums.w.from(first, 0), last - first, depth, own->column(0));
             while (fill.open()) fill.some();
             long product = 0;
             for (long c = first, strip = 0; c < last; c += STRIP, ++strip) {
+                const float least_w = fill.smallest();
                 if (c + STRIP < last) fill.begin(sums.w.from(c + STRIP, 0), last - c - STRIP, depth, own->column(strip + 1));
                 const float* const column = own->column(strip);
                 for (long r = top; r < end; r += STRIP, ++product) {
@@ -341,8 +351,8 @@ inline int split_product(
                         for (long call = group; group && call <= calls; call += 5) fill.some();
                     });
                     sums.rest();
-                    sums.from = own->sums(product), sums.row = r, sums.rows = rows, sums.column = c, sums.columns = columns;
-                    sums.left = 4;
+                    sums.begin(own->sums(product), r, rows, c, columns);
+                    sums.least_x = least[(r - top) / STRIP], sums.least_w = least_w;
                 }
                 while (fill.open()) fill.some();
             }
