@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import sqlite3
@@ -9,12 +10,13 @@ import stat
 import subprocess
 import sys
 import threading
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
 
 from interfuse.base.record import Record
-from interfuse.base.store import Store
+from interfuse.base.store import Store, plain
 
 
 def warnings(record: Record) -> list[str]:
@@ -184,3 +186,22 @@ def test_all_values_under_a_prefix(tmp_path: Path) -> None:
         store.put(key, key)
     assert list(store.under("b/").items()) == [("b/1", "b/1"), ("b/2", "b/2")]
     assert store.under("d") == {}
+
+
+@dataclass(frozen=True)
+class Kept:
+    name: str
+    count: int
+    share: float
+
+
+@pytest.mark.parametrize(
+    "change", [{"count": "abc"}, {"count": 1.5}, {"count": True}, {"share": None}, {"share": float("nan")}, {"more": 1}]
+)
+def test_plain_values_are_what_they_were_or_nothing(change: dict[str, object]) -> None:
+    kept = Kept("a", 3, 0.5)
+    assert plain(Kept, json.loads(json.dumps(asdict(kept)))) == kept
+    assert plain(Kept, {**asdict(kept), "share": 2}).share == 2
+    for broken in ({**asdict(kept), **change}, {"name": "a"}, [1], None):
+        with pytest.raises(ValueError, match="no Kept: "):
+            plain(Kept, broken)

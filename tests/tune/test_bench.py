@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import itertools
+import time
 
 import pytest
 import torch
@@ -81,7 +83,35 @@ def test_where_all_samples_waited_the_race_ends_and_the_time_is_in_doubt(monkeyp
     assert (found.runs, found.waited, found.spread, found.doubt) == (5, 1.0, 0.0, 1.0)
 
 
+def test_waiting_is_what_the_system_says_of_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that is asleep until its helpers are done does not wait for a processor."""
+    clock, queue = {"now": 0.0}, {"ns": 0}
+
+    class Queue(io.BytesIO):
+        def read(self, *_: object) -> bytes:
+            return b"7 %d 1" % queue["ns"]
+
+    monkeypatch.setattr(bench, "_queues", lambda: [Queue()])
+    monkeypatch.setattr(bench.time, "perf_counter", lambda: clock["now"])
+    monkeypatch.setattr(bench.time, "thread_time", lambda: 0.0)
+
+    def work(share: float) -> None:
+        clock["now"] += 0.01
+        queue["ns"] += int(0.01e9 * share)
+
+    found = compare({"asleep": lambda: work(0.0), "little": lambda: work(0.05), "waits": lambda: work(0.2)}, rounds=4)
+    assert {label: t.waited for label, t in found.items()} == {"asleep": 0.0, "little": 0.0, "waits": 1.0}
+
+
+def test_a_real_sleep_is_not_a_wait() -> None:
+    if not bench._queues():
+        pytest.skip("this system does not tell who waits for a processor")
+    found = compare({"asleep": lambda: time.sleep(0.003)}, rounds=9)
+    assert found["asleep"].waited < 1.0  # other tests run beside
+
+
 def test_a_thread_that_does_not_run_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "_queues", list)
     clocks = {"perf_counter": 0.0, "thread_time": 0.0}
     for name in clocks:
         monkeypatch.setattr(bench.time, name, lambda name=name: clocks[name])

@@ -119,6 +119,24 @@ def test_results_are_stored_and_not_measured_again(tmp_path: Path, monkeypatch: 
             race_plan(plan, launchers, CPU, "another device", given, Record())
 
 
+@pytest.mark.parametrize("broken", ["abc", float("nan"), None, [1]])
+def test_a_broken_result_is_measured_again(broken: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, _ = fused_plan()
+    launchers = {"first": first, "second": second}
+    monkeypatch.setattr(bench, "UNSURE", float("inf"))
+    with knobs.override(cache_dir=tmp_path) as given:
+        race_plan(plan, launchers, CPU, "device", given, Record())
+        store = Store(tmp_path / "results.sqlite")
+        found = {key: value for key, value in store.under("").items() if isinstance(value, dict) and "times" in value}
+        for key, value in found.items():
+            store.put(key, {**value, "times": {k: {**t, "median": broken} for k, t in value["times"].items()}})
+        store.close()
+        for stored in (False, True):
+            record = Record()
+            race_plan(plan, launchers, CPU, "device", given, record)
+            assert found and record.of("race")[0].facts["stored"] is stored
+
+
 def test_equal_regions_are_measured_once_and_a_spent_budget_measures_none(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, _ = fused_plan()
     twice = replace(plan, regions=(*plan.regions, *plan.regions))

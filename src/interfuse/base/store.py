@@ -14,15 +14,32 @@ import sqlite3
 import stat
 import threading
 import time
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from interfuse.base.errors import CacheError
 from interfuse.base.record import Record
 
 _SCHEMA = "CREATE TABLE IF NOT EXISTS results (key TEXT PRIMARY KEY, value TEXT NOT NULL, written REAL NOT NULL)"
 _WAIT_SECONDS = 5.0
+_PLAIN: Mapping[str, tuple[type, ...]] = {"float": (int, float), "int": (int,), "str": (str,)}
+T = TypeVar("T")
 _CLAIMING = threading.Lock()
+
+
+def plain(kind: type[T], value: Any) -> T:
+    """The dataclass `kind`, whose fields are numbers and texts, of what `asdict` made of one. ValueError for anything
+    else: other names, other types, or NaN.
+    """
+    if not isinstance(value, Mapping) or value.keys() != {f.name for f in fields(kind)}:  # type: ignore[arg-type]
+        raise ValueError(f"no {kind.__name__}: {value}")
+    for f in fields(kind):  # type: ignore[arg-type]
+        held = value[f.name]
+        if type(held) not in _PLAIN[str(f.type)] or held != held:
+            raise ValueError(f"no {kind.__name__}: {f.name} is {held!r}")
+    return kind(**value)
 
 
 class Store:

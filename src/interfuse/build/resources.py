@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from interfuse.base.store import plain
 from interfuse.device.profile import DeviceProfile
 
 
@@ -31,8 +32,8 @@ class Resources:
     def from_json(value: Any) -> Resources | None:
         """What `asdict` made of one; None where the value is something else."""
         try:
-            return Resources(**value)
-        except TypeError:
+            return plain(Resources, value)
+        except ValueError:
             return None
 
 

@@ -1,8 +1,8 @@
 """The C++ prelude: what generated kernels are written with. In: a kernel's text. Out: the helpers that it uses.
 
 The helpers lie in `prelude/*.h`, in segments that begin with a line "//: name" or "//: name@type". A segment goes into
-a file when its name is used there or in another segment that goes in; one with a type, when both name and type are. With
-"//: name@type!" the kernel itself must use the type: a helper that does so has no need of the segment.
+a file when its name is used there or in another segment that goes in; one with a type, when both name and type are.
+With "//: name@type!" the kernel itself must use the type: a helper that does so has no need of the segment.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ move them less often.
 """
 
 ROW_WORK = 20
-"""Operations an element from which on rows are taken one by one: what they wait for each other is little beside that, and
-several rows of it side by side take the compiler seconds.
+"""Operations an element from which on rows are taken one by one: what they wait for each other is little beside that,
+and several rows of it side by side take the compiler seconds.
 """
 
 HELD_FROM = 32

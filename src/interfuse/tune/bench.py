@@ -3,17 +3,20 @@
 The contenders take turns, so that what disturbs the machine disturbs all of them; a first lap warms caches, workspaces
 and just-in-time compilers and is not counted. On CUDA each contender is replayed as a CUDA graph where it can be
 captured, and the second-level cache is filled with other data by reading, not by writing: dirty lines would be charged
-to whoever comes next. On a CPU a sample tells whether its thread waited for a processor, which other programs had:
-races leave such samples out.
+to whoever comes next. On a CPU a sample tells whether threads waited for a processor, which other programs had: races
+leave such samples out.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from io import FileIO
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -149,8 +152,8 @@ def _calmly(samples: Sequence[tuple[float, bool]]) -> Timing:
 
 def _host_timer(contenders: Mapping[str, Work]) -> Callable[[str], tuple[float, bool]]:
     """Seconds of one run by the clock: the median of a burst of runs, so that one stall within it does not count; and
-    whether the burst waited for a processor. A thread waits for its helpers by spinning or asleep: where these have
-    none, it soon sleeps, or loses its own, and shows it too.
+    whether the burst waited for a processor: some thread of this process did, as Linux tells. Where it does not, the
+    caller's thread was not running: that may have been asleep as well, until its helpers were done.
     """
 
     def once(work: Work) -> float:
@@ -162,14 +165,43 @@ def _host_timer(contenders: Mapping[str, Work]) -> Callable[[str], tuple[float, 
     for label, work in contenders.items():
         quickest = min(once(work) for _ in range(3))
         bursts[label] = max(1, min(25, int(BURST_SECONDS / max(quickest, 1e-7))))
+    queues = _queues()
+
+    def lost(began: float) -> float:
+        return _queued(queues) if queues else time.perf_counter() - began - time.thread_time()
 
     def timer(label: str) -> tuple[float, bool]:
-        began, ran = time.perf_counter(), time.thread_time()
+        began = time.perf_counter()
+        before = lost(began)
         seconds = statistics.median(once(contenders[label]) for _ in range(bursts[label]))
-        ran, took = time.thread_time() - ran, time.perf_counter() - began
-        return seconds, ran < CALM * took
+        return seconds, lost(began) - before > (1 - CALM) * (time.perf_counter() - began)
 
     return timer
+
+
+def _queues() -> list[FileIO]:
+    """For each thread of this process, what tells how long it has waited for a processor; none where Linux does not."""
+    found = []
+    for path in Path("/proc/self/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError):
+            found.append(path.open("rb", buffering=0))
+    return found if _told(found)[0] else []
+
+
+def _queued(queues: Sequence[FileIO]) -> float:
+    """Seconds that threads have waited for a processor so far, while they could have run."""
+    return _told(queues)[1] / 1e9
+
+
+def _told(queues: Sequence[FileIO]) -> tuple[int, int]:
+    """Nanoseconds that threads have run and waited, all of them together."""
+    ran = waited = 0
+    for f in queues:
+        with contextlib.suppress(OSError):  # the thread is no more
+            f.seek(0)
+            first, second, *_ = map(int, f.read().split())
+            ran, waited = ran + first, waited + second
+    return ran, waited
 
 
 def _cuda_timer(

@@ -18,6 +18,7 @@ from typing import Any
 from interfuse.base.errors import OptionError, UnsupportedError
 from interfuse.base.knobs import Knobs
 from interfuse.base.record import Record
+from interfuse.base.store import plain
 from interfuse.build.contents import results
 from interfuse.lower.schedule import Schedule
 from interfuse.plan.plan import Plan, Region
@@ -58,8 +59,8 @@ class Choice:
         try:
             asked = tuple(None if s is None else Schedule.from_json(s) for s in value["schedules"])
             gain = float(value["gain"])
-            times = {str(k): Timing(**t) for k, t in value.get("times", {}).items()}
-            errors = {str(k): Error(**e) for k, e in value.get("errors", {}).items()}
+            times = {str(k): plain(Timing, {"waited": 0.0, **t}) for k, t in value.get("times", {}).items()}
+            errors = {str(k): plain(Error, e) for k, e in value.get("errors", {}).items()}
             found = Choice(str(value["candidate"]), asked, gain, str(value["region"]), times, errors)
             numbers = [gain, *(n for t in times.values() for n in (t.median, t.low, t.high))]
             return found if all(0 < n < math.inf for n in numbers) else None

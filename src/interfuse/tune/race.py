@@ -18,7 +18,7 @@ import torch
 
 from interfuse.base.knobs import Knobs
 from interfuse.base.record import Record
-from interfuse.base.store import Store
+from interfuse.base.store import Store, plain
 from interfuse.build.contents import results
 from interfuse.ir.graph import Graph
 from interfuse.plan.memory import Need
@@ -72,14 +72,14 @@ class Result:
         """The result that `to_json` wrote; None where the value is something else."""
         try:
             return Result(
-                {k: _timing(**v) for k, v in value["times"].items()},
-                {k: Error(**v) for k, v in value["errors"].items()},
-                dict(value["out"]),
+                {k: plain(Timing, v) for k, v in value["times"].items()},
+                {k: plain(Error, v) for k, v in value["errors"].items()},
+                {str(k): str(v) for k, v in value["out"].items()},
                 str(value["judged"]),
-                dict(value["sizes"]),
-                {k: Need(**v) for k, v in value["needs"].items()},
+                {str(k): int(v) for k, v in value["sizes"].items()},
+                {k: plain(Need, v) for k, v in value["needs"].items()},
             )
-        except (KeyError, TypeError, AttributeError):
+        except (KeyError, TypeError, ValueError, AttributeError):
             return None
 
 
@@ -187,11 +187,6 @@ def _decided(
         sizes=result.sizes,
     )
     return replace(region, chosen=chosen, reason=reason)
-
-
-def _timing(median: float, low: float, high: float, runs: int, waited: float) -> Timing:
-    """What is stored; where it does not say how much it waited, it is of old and cannot be trusted: TypeError."""
-    return Timing(median, low, high, runs, waited)
 
 
 def measured(
