@@ -138,7 +138,7 @@ class _Emitter(RowsAhead):
         collapse = f" collapse({len(self.grid)})" if len(self.grid) > 1 else ""
         streams = self.streams()
         clause = f" if ({condition})" if condition not in ("true", "false") else ""
-        pieces, passes = self.lane_pieces(), two_passes(self.kernel, self.lane_axis, streams)
+        pieces, passes = self.lane_pieces(), two_passes(self.kernel, self.lane_axis)
         if passes is not None and (condition != "false" or passes.weights is not None):
             if condition != "false":
                 # What threads share would be read again behind each request for memory.

@@ -5,13 +5,10 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from interfuse.emit.cpp_facts import FETCH_FROM, STEPS_BYTES, Fetch, buffer_bytes, follows, takes_much
+from interfuse.emit.cpp_facts import FETCH_FROM, STEPS_BYTES, Fetch, buffer_bytes, follows
 from interfuse.emit.cpp_weights import Weighed, weighed
 from interfuse.ir.index import symbols
 from interfuse.lower.kernel import Axis, Kernel, Let, Load, Loop, Reduce, Role, Stmt, Store, bounds_of, walk
-
-AHEAD_WORK = 10
-"""Operations an element from which on a row is read while the one before it is written, whatever the caches hold."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +27,10 @@ class TwoPasses:
     weights: Weighed | None = None
 
 
-def two_passes(kernel: Kernel, lane_axis: Axis | None, streams: bool) -> TwoPasses | None:
+def two_passes(kernel: Kernel, lane_axis: Axis | None) -> TwoPasses | None:
     """The passes of a kernel whose next row is best read while a row is written; None for any other.
 
-    It reads rows that follow each other in memory, and writes more than caches hold or computes much of what it reads.
+    It reads rows that follow each other in memory, more than the nearer caches hold.
     What one pass keeps for the other lies at the same column, so that the next row may take its place as the row goes;
     a kernel that keeps nothing finds its row in the first-level cache, unless the next one comes there meanwhile. Rows
     that are weighed are always read so: that they take a pass less helps in caches, too.
@@ -69,6 +66,6 @@ def two_passes(kernel: Kernel, lane_axis: Axis | None, streams: bool) -> TwoPass
     if weights is not None:
         fetch = Fetch(read, found if large else (), *STEPS_BYTES)
         return TwoPasses(kernel, before, read, tuple(rest), write, fetch, weights)
-    if not found or not large or not (streams or takes_much(kernel, read.body, AHEAD_WORK)):
+    if not found or not large:
         return None
     return TwoPasses(kernel, before, read, tuple(rest), write, Fetch(read, found, *STEPS_BYTES))
