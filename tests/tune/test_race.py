@@ -59,9 +59,10 @@ def at(median: float, width: float = 0.1) -> Timing:
         ({"library": at(9), "a": at(3.05), "c": at(3)}, "a"),  # tied, launches too: the earlier one
         ({"library": at(3.02), "b": at(3.05)}, "library"),  # tied with the library but not below it
         ({"library": at(3.05), "b": at(3.02)}, "b"),
+        ({"library": at(3.02), "b": at(3.05), "a": at(3)}, "a"),  # fewer launches are no help above the library's time
         ({"a": at(1)}, "library"),  # the library was not timed: nothing is known
     ],
-    ids=range(8),
+    ids=range(9),
 )
 def test_decisions(times: dict[str, Timing], want: str) -> None:
     two = replace(candidate("a"), launches=2)
@@ -74,6 +75,9 @@ def test_the_reason_names_times_and_what_is_left_out() -> None:
     region = region_of(candidate("a"), library())
     assert decide(region, result(at(4e-6, 0), a=at(2e-6, 0)))[1] == "2.00x faster than the library"
     assert decide(region, result(at(1e-6, 0), a=at(2e-6, 0)))[1] == "the library beat the best other, which took 2.00x"
+    tied = region_of(library(), replace(candidate("a"), launches=library().launches))
+    said = decide(tied, result(at(3e-6, 1e-7), a=at(2.97e-6, 1e-7)))
+    assert said == (0, "the library is tied with the best other, which took 0.99x")
     out = Result({}, {}, {"a": "fails: RuntimeError: no"})
     assert decide(region, out) == (1, "a fails: RuntimeError: no")
 

@@ -261,7 +261,7 @@ def decide(region: Region, result: Result) -> tuple[int, str]:
     """The position of the winner and the reason.
 
     Fastest by median; candidates within CLOSE of the fastest, whose intervals touch its own, are tied with it, and ties
-    go to fewer launches, then to the earlier candidate. The library wins unless the winner's median is below its own.
+    go to fewer launches, then to the earlier candidate. Nobody wins whose median is not below the library's.
     """
     library = region.candidates.index(region.library)
     base = result.times.get(region.library.label)
@@ -271,14 +271,14 @@ def decide(region: Region, result: Result) -> tuple[int, str]:
     timed = [(k, t) for k, c in enumerate(region.candidates) if (t := result.times.get(c.label)) is not None]
     best = min((t for _, t in timed), key=lambda t: t.median)
     tied = [k for k, t in timed if t.overlaps(best) and t.median <= best.median * CLOSE]
-    chosen = min(tied, key=lambda k: (region.candidates[k].launches, k))
+    able = [k for k in tied if k == library or result.times[region.candidates[k].label].median < base.median]
+    chosen = min(able, default=library, key=lambda k: (region.candidates[k].launches, k))
     mine = result.times[region.candidates[chosen].label]
-    if chosen != library and mine.median >= base.median:
-        chosen = library
     if chosen == library:
-        others = [t for k, t in timed if k != library]
-        fastest = min((t.median for t in others), default=None)
-        reason = "" if fastest is None else f"the library beat the best other, which took {fastest / base.median:.2f}x"
+        fastest = min((t.median for k, t in timed if k != library), default=None)
+        beat = "beat" if fastest is None or fastest >= base.median else "is tied with"
+        other = "" if fastest is None else f"the best other, which took {fastest / base.median:.2f}x"
+        reason = other and f"the library {beat} {other}"
     else:
         reason = f"{base.median / mine.median:.2f}x faster than the library"
     return chosen, "; ".join(filter(None, (reason if result.steady else BUSY, left_out)))
