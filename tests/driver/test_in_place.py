@@ -88,6 +88,8 @@ def test_torch_optimisers(dtype: torch.dtype) -> None:
     for got, theirs, exact in zip(ours, eager, trained(lambda f: f, torch.float64), strict=True):
         verdict = judge_arrays(got, theirs, exact)
         assert verdict.ok, verdict
+        if dtype is not torch.bfloat16:  # that close only by chance: a last place of what cancels is more
+            torch.testing.assert_close(got, theirs)
     assert not [e.facts for r in backend.records for e in r.of("fallback")]
 
 

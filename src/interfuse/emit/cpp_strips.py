@@ -48,7 +48,7 @@ class Strips(Phases):
         assert lane is not None
         moments = all(s.op in MOMENTS for s in loop.body if isinstance(s, Reduce))
         plain = all(isinstance(s, (Load, Let, Reduce)) for s in loop.body)
-        lanes = any(isinstance(s, Load) and self.by_lane(s) for s in loop.body)
+        lanes = self.goes_over_lanes(loop)
         tall = wrap(axis.extent).hi >= HELD_ROWS[1] and span(piece) == (0, axis.extent)
         if moments and plain and not lanes and tall and self.side >= HELD_FROM:
             self.tall_strip(loop, axis, carried)
@@ -110,6 +110,10 @@ class Strips(Phases):
         """What waits in arrays lies at a vector's place in the program."""
         self.names.of |= {v: t.replace(f"[{self.beside}]", f"[{place}]") for v, t in self.names.of.items()}
 
+    def goes_over_lanes(self, loop: Loop) -> bool:
+        """True where a row is a loop over lanes, for something is read lane by lane."""
+        return any(isinstance(s, Load) and self.by_lane(s) for s in loop.body)
+
     def few_rows(
         self,
         loop: Loop,
@@ -125,8 +129,7 @@ class Strips(Phases):
         row, column = self.names.give_index(axis.name), self.names.give_index(self.lane_axis.name)
         self.in_tile, (loads, down, along) = True, ask
         part = " part" if any(isinstance(s, Reduce) for s in loop.body) else ""
-        lanes = any(isinstance(s, Load) and self.by_lane(s) for s in loop.body)  # each row is a loop over lanes
-        each = "each_row" if lanes or takes_much(self.kernel, loop.body, ROW_WORK) else "few_rows"
+        each = "each_row" if self.goes_over_lanes(loop) or takes_much(self.kernel, loop.body, ROW_WORK) else "few_rows"
         with self.w.block(f"{each}({rows}, [&](long {row}, int{part}) INLINE {{", "});"):
             head = f"side_by_side<{self.together}>({vectors}, [&](long {column}, long n, int {k}) INLINE {{"
             with self.w.block(head, "});"):

@@ -10,6 +10,8 @@ Library calls and contractions end the search for what is discrete: they read bu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from interfuse.ir.graph import Graph
 from interfuse.ir.node import Node, topological
 from interfuse.ir.ops import CONTRACTION, DISCRETE, LIBRARY, MOVEMENT, TABLE
@@ -28,10 +30,10 @@ def _decides(user: Node, operand: int) -> bool:
     return user.op in DISCRETE
 
 
-def seen_by_discrete(roots: tuple[Node, ...]) -> set[Node]:
+def seen_by_discrete(nodes: Sequence[Node]) -> set[Node]:
     """The nodes whose exact value a discrete operator can see through arithmetic, movement, reductions and scans."""
     seen: set[Node] = set()
-    for user in reversed(topological(roots)):
+    for user in reversed(nodes):
         if TABLE[user.op].band in (LIBRARY, CONTRACTION):
             continue
         for k, operand in enumerate(user.inputs):
@@ -40,13 +42,15 @@ def seen_by_discrete(roots: tuple[Node, ...]) -> set[Node]:
     return seen
 
 
-def asked_for(graph: Graph) -> set[Node]:
-    """The roundings that casts of the model itself make, and those of narrow values that are kept."""
+def asked_for(graph: Graph, nodes: Sequence[Node]) -> set[Node]:
+    """The roundings that casts of the model itself make, and those of narrow values that are kept; `nodes` are all that
+    the graph has.
+    """
     casts = [
         c.outs[0] for c in graph.calls if c.target in CASTS and c.outs[0] and c.operands[-1].dtype != c.outs[0].dtype
     ]
     held = [o.node for o in graph.outputs] + [n for c in graph.calls if c.opaque for n in c.operands]
-    held += [n for u in topological(graph.roots()) if TABLE[u.op].band in (LIBRARY, CONTRACTION) for n in u.inputs]
+    held += [n for u in nodes if TABLE[u.op].band in (LIBRARY, CONTRACTION) for n in u.inputs]
     found = set()
     for n in (*casts, *held):
         while n is not None and TABLE[n.op].band == MOVEMENT:
@@ -61,8 +65,9 @@ def drop_rounds(graph: Graph) -> Graph:
     reads goes in any case: the cast rounds.
     """
     roots = graph.roots()
-    read = {n for user in topological(roots) for n in user.inputs if n.op == "round" and not _rounds(user, n)}
-    seen = seen_by_discrete(roots) | asked_for(graph) & (read | set(roots))
+    nodes = topological(roots)
+    read = {n for user in nodes for n in user.inputs if n.op == "round" and not _rounds(user, n)}
+    seen = seen_by_discrete(nodes) | asked_for(graph, nodes) & (read | set(roots))
 
     def dropped(old: Node, new: Node) -> Node | None:
         # `new` may already be what stood behind `old`: another rounding, which is asked about as itself.

@@ -168,7 +168,7 @@ def _host_timer(contenders: Mapping[str, Work]) -> Callable[[str], tuple[float, 
     queues = _queues()
 
     def lost(began: float) -> float:
-        return _queued(queues) if queues else time.perf_counter() - began - time.thread_time()
+        return _told(queues)[1] / 1e9 if queues else time.perf_counter() - began - time.thread_time()
 
     def timer(label: str) -> tuple[float, bool]:
         began = time.perf_counter()
@@ -188,13 +188,8 @@ def _queues() -> list[FileIO]:
     return found if _told(found)[0] else []
 
 
-def _queued(queues: Sequence[FileIO]) -> float:
-    """Seconds that threads have waited for a processor so far, while they could have run."""
-    return _told(queues)[1] / 1e9
-
-
 def _told(queues: Sequence[FileIO]) -> tuple[int, int]:
-    """Nanoseconds that threads have run and waited, all of them together."""
+    """Nanoseconds that threads have run and, while they could have, waited for a processor, all of them together."""
     ran = waited = 0
     for f in queues:
         with contextlib.suppress(OSError):  # the thread is no more

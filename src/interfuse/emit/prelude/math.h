@@ -48,32 +48,27 @@ template <class F, class... More> INLINE inline float as_a_lane(F f, float x, Mo
 #endif
 }
 
-//: SLEEF_DOUBLES
-// The beginning of a type: a function of the C library for single numbers, and SLEEF's for registers of doubles.
-#define SLEEF_DOUBLES(name, own) \
-    extern "C" f64x8 Sleef_##name##d8_u10(f64x8); \
-    extern "C" f64x4 Sleef_##name##d4_u10(f64x4); \
-    struct own { \
-        INLINE float operator()(float x) const { return __builtin_##name##f(x); } \
-        INLINE double operator()(double x) const { return __builtin_##name(x); } \
-        INLINE f64x8 operator()(f64x8 x) const { return Sleef_##name##d8_u10(x); } \
-        INLINE f64x4 operator()(f64x4 x) const { return Sleef_##name##d4_u10(x); }
-
-//: DOUBLES_IN_REGISTERS
-// A function of vectors of doubles.
-#define DOUBLES_IN_REGISTERS(name) \
-    SLEEF_DOUBLES(name, name##_of_doubles) }; \
-    INLINE inline f64v name##_(f64v x) { return by_registers(name##_of_doubles(), x); }
-
 //: SLEEF_NUMBERS
-// The type of a function of single numbers and of registers, of floats as of doubles.
+// The type of a function: the C library's for single numbers, SLEEF's for registers, of floats as of doubles.
 #define SLEEF_NUMBERS(name) \
     extern "C" f32x16 Sleef_##name##f16_u10(f32x16); \
     extern "C" f32x8 Sleef_##name##f8_u10(f32x8); \
-    SLEEF_DOUBLES(name, name##_of_all) \
+    extern "C" f64x8 Sleef_##name##d8_u10(f64x8); \
+    extern "C" f64x4 Sleef_##name##d4_u10(f64x4); \
+    struct name##_of_all { \
+        INLINE float operator()(float x) const { return __builtin_##name##f(x); } \
+        INLINE double operator()(double x) const { return __builtin_##name(x); } \
+        INLINE f64x8 operator()(f64x8 x) const { return Sleef_##name##d8_u10(x); } \
+        INLINE f64x4 operator()(f64x4 x) const { return Sleef_##name##d4_u10(x); } \
         INLINE f32x16 operator()(f32x16 x) const { return Sleef_##name##f16_u10(x); } \
         INLINE f32x8 operator()(f32x8 x) const { return Sleef_##name##f8_u10(x); } \
     };
+
+//: DOUBLES_IN_REGISTERS
+// A function of vectors of doubles, beside one of floats.
+#define DOUBLES_IN_REGISTERS(name) \
+    SLEEF_NUMBERS(name) \
+    INLINE inline f64v name##_(f64v x) { return by_registers(name##_of_all(), x); }
 
 //: IN_REGISTERS
 // A function of single numbers and of vectors, of floats as of doubles.

@@ -81,13 +81,6 @@ template <class V, class F> INLINE inline V each(V x, F f) {
     return x;
 }
 
-//: each_pair
-// f of every lane of x with the same lane of y.
-template <class V, class F> INLINE inline V each_pair(V x, V y, F f) {
-    for (int i = 0; i < LANES; ++i) x[i] = f(x[i], y[i]);
-    return x;
-}
-
 //: bits
 // The bits of a float as an integer.
 INLINE inline i32v bits(f32v x) { return (i32v)x; }
